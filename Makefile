@@ -1,0 +1,41 @@
+# make demo | test | test-all | lint | format | bench. Each makes .venv on first use and keeps it.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+# PyPI's torch for Linux on x86-64 brings several GB of CUDA. The CPU build is enough here: taken from where pip
+# already looks if it is there, else from PyTorch's own index, else (macOS, ARM) the plain wheel is a CPU build.
+TORCH_VERSION ?= 2.13.0
+TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
+
+demo: $(READY)
+	$(BIN)/zeus-trt demo -o out/demo
+
+test: $(READY)
+	$(BIN)/python -m pytest -q -n 2 -m "not slow"
+
+test-all: $(READY)
+	$(BIN)/python -m pytest -q -n 2
+
+lint: $(READY) types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	MYPYPATH=.venv/types $(BIN)/mypy -p zeus_trt
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+$(READY): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install -q "torch==$(TORCH_VERSION)+cpu" 2>/dev/null \
+	  || $(BIN)/pip install -q "torch==$(TORCH_VERSION)+cpu" --index-url $(TORCH_CPU_INDEX) 2>/dev/null \
+	  || $(BIN)/pip install -q "torch==$(TORCH_VERSION)"
+	$(BIN)/pip install -q -e ".[dev]"
+	touch $(READY)
+
+# The folders of the repository laid out as the package that they are installed as: mypy cannot see the mapping.
+types:
+	rm -rf .venv/types && mkdir -p .venv/types/zeus_trt
+	ln -s $(CURDIR)/zeus_trt/*.py $(addprefix $(CURDIR)/,zeus_graph export runtime calibration) .venv/types/zeus_trt/
+
+.PHONY: demo test test-all lint format types

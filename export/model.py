@@ -1,0 +1,102 @@
+"""Loading a diffusers model folder: one denoiser and one scheduler."""
+
+import inspect
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.files import digest_file
+
+COMPONENTS = ("unet", "transformer")
+SCHEDULER_CONFIG = Path("scheduler") / "scheduler_config.json"
+_LATENTS = ("sample", "hidden_states")
+_TAKES = {*_LATENTS, "timestep", "class_labels"}
+
+
+@dataclass(frozen=True)
+class Model:
+    """A denoiser in float32 eval mode, and where it came from."""
+
+    name: str
+    component: str
+    denoiser: torch.nn.Module
+    weights_sha256: str
+    scheduler_config: Path
+    prediction_type: str
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The denoiser's config as JSON data."""
+        return json.loads(json.dumps(dict(self.denoiser.config), default=str))
+
+    @property
+    def latents_name(self) -> str:
+        """The denoiser's name for the noisy latents."""
+        return next(name for name in inspect.signature(type(self.denoiser).forward).parameters if name in _LATENTS)
+
+    @property
+    def num_labels(self) -> int | None:
+        """Size of the class embedding, null class included; None for an unconditional model."""
+        return self.config.get("num_class_embeds") or self.config.get("num_embeds_ada_norm")
+
+
+def load_model(folder: str | Path) -> Model:
+    """Loads ``folder``: ``unet`` or ``transformer`` beside ``scheduler``, in diffusers' format.
+
+    Raises:
+        ZeusError: Not such a folder, weights that do not load, or a denoiser that takes
+            inputs beyond latents, timestep and class labels.
+    """
+    folder = Path(folder)
+    component = next((name for name in COMPONENTS if (folder / name / "config.json").is_file()), None)
+    if component is None or not (folder / SCHEDULER_CONFIG).is_file():
+        raise ZeusError(
+            f"model: got {folder}; expected a folder with {' or '.join(COMPONENTS)}, and scheduler, in diffusers' "
+            "format. Save the pipeline with save_pretrained()."
+        )
+    denoiser = _load_denoiser(folder / component)
+    _check_inputs(denoiser)
+    weights = sorted((folder / component).glob("*.safetensors"))
+    scheduler = json.loads((folder / SCHEDULER_CONFIG).read_text(encoding="utf-8"))
+    return Model(
+        name=folder.resolve().name,
+        component=component,
+        denoiser=denoiser,
+        weights_sha256="+".join(digest_file(file) for file in weights),
+        scheduler_config=folder / SCHEDULER_CONFIG,
+        prediction_type=scheduler.get("prediction_type", "flow_prediction"),  # flow-matching ones have no such key
+    )
+
+
+def _load_denoiser(folder: Path) -> torch.nn.Module:
+    import diffusers
+
+    name = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("_class_name")
+    model_class = getattr(diffusers, str(name), None)
+    if model_class is None:
+        raise ZeusError(
+            f"model: got the class {name!r}; expected a model of diffusers {diffusers.__version__}. Update diffusers."
+        )
+    try:
+        return model_class.from_pretrained(
+            folder, torch_dtype=torch.float32, use_safetensors=True, low_cpu_mem_usage=False
+        ).eval()
+    except Exception as error:  # safetensors, diffusers and the file system each raise their own
+        raise ZeusError(
+            f"model: got weights in {folder} that do not load ({str(error).strip().splitlines()[0]}); expected whole "
+            "safetensors files of this model. Download or save the model again."
+        ) from error
+
+
+def _check_inputs(denoiser: torch.nn.Module) -> None:
+    parameters = inspect.signature(type(denoiser).forward).parameters.values()
+    required = {p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD} - {"self"}
+    if extra := sorted(required - _TAKES):
+        raise ZeusError(
+            f"model: got {type(denoiser).__name__}, which needs {', '.join(extra)}; expected a denoiser of latents, "
+            "timestep and class labels. Other families are not supported yet."
+        )

@@ -1,0 +1,123 @@
+"""The manifest of a bundle: what its engine takes, gives, and was made from."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from zeus_trt.errors import ZeusError
+
+FORMAT = 1
+FILE_NAME = "manifest.json"
+ONNX_FILE = "denoiser.onnx"
+SCHEDULER_FILE = "scheduler/scheduler_config.json"
+OUTPUT_NAME = "model_output"
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A tensor at the border of the denoiser.
+
+    Args:
+        name: The name in the diffusers ``forward``, or ``model_output``.
+        dtype: Name of a torch dtype, such as ``float32``.
+        axes: One entry per axis: a fixed size, or the name of a symbol such as ``batch``.
+    """
+
+    name: str
+    dtype: str
+    axes: tuple[int | str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.dtype} ({', '.join(str(axis) for axis in self.axes)})"
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Class labels of a class-conditional model: 0..count-1, and the null class of guidance."""
+
+    count: int
+    null: int
+
+
+@dataclass(frozen=True)
+class Verification:
+    """One comparison of the exported graph with the eager model, at different timesteps per row."""
+
+    backend: str
+    batch: int
+    dtype: str
+    max_error: float
+    relative_error: float
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """Size in bytes and SHA-256 of a file of the bundle."""
+
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Everything a runtime must know before it opens the engine.
+
+    ``inputs[0]`` is the latents (noisy sample), ``inputs[1]`` the timestep, float32 of
+    shape (batch,); the others are conditioning.
+    """
+
+    model: str
+    component: str
+    denoiser_class: str
+    denoiser_config: dict[str, Any]
+    weights_sha256: str
+    prediction_type: str
+    inputs: tuple[TensorSpec, ...]
+    output: TensorSpec
+    labels: Labels | None
+    verification: tuple[Verification, ...]
+    versions: dict[str, str]
+    files: dict[str, FileEntry] = field(default_factory=dict)
+
+    @property
+    def latents(self) -> TensorSpec:
+        """The noisy sample: the first input."""
+        return self.inputs[0]
+
+    @property
+    def latent_shape(self) -> tuple[int, ...]:
+        """Shape of the latents of one image, without the batch axis."""
+        return tuple(int(size) for size in self.latents.axes[1:])
+
+    def to_json(self) -> str:
+        """The manifest as JSON text."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "Manifest":
+        """Reads what ``to_json`` wrote.
+
+        Raises:
+            ZeusError: No manifest, or one of a format this version does not know.
+        """
+        try:
+            data = json.loads(text)
+            version = data.pop("format")
+            if version != FORMAT:
+                raise ZeusError(
+                    f"manifest: got format {version}; expected {FORMAT}. Update zeus-trt, or export the model again."
+                )
+            data["inputs"] = tuple(_read_tensor(spec) for spec in data["inputs"])
+            data["output"] = _read_tensor(data["output"])
+            data["labels"] = Labels(**data["labels"]) if data["labels"] else None
+            data["verification"] = tuple(Verification(**entry) for entry in data["verification"])
+            data["files"] = {name: FileEntry(**entry) for name, entry in data["files"].items()}
+            return cls(**data)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ZeusError(
+                f"manifest: got JSON that does not fit ({error}); expected a zeus-trt manifest. Export the model again."
+            ) from error
+
+
+def _read_tensor(data: dict[str, Any]) -> TensorSpec:
+    return TensorSpec(data["name"], data["dtype"], tuple(data["axes"]))

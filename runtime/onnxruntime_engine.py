@@ -1,0 +1,108 @@
+"""ONNX Runtime: the engine of a fresh machine."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from zeus_trt.errors import ZeusError
+
+_TORCH_TYPES = {
+    "tensor(float)": torch.float32,
+    "tensor(float16)": torch.float16,
+    "tensor(double)": torch.float64,
+    "tensor(int64)": torch.int64,
+    "tensor(int32)": torch.int32,
+    "tensor(bool)": torch.bool,
+}
+
+
+class OnnxRuntimeEngine:
+    """An ONNX graph as a denoiser, run by ONNX Runtime on the CPU.
+
+    Args:
+        onnx: The graph; its weights lie beside it.
+        provider: Execution provider. A provider that the session does not end up with is
+            an error, never a silent fallback.
+
+    Raises:
+        ZeusError: ONNX Runtime or the provider is missing, or the graph does not load.
+    """
+
+    backend = "onnxruntime"
+
+    def __init__(self, onnx: Path, provider: str = "CPUExecutionProvider"):
+        ort = _import_onnxruntime()
+        if provider not in ort.get_available_providers():
+            raise ZeusError(
+                f"onnxruntime: got no {provider}; expected one of {', '.join(ort.get_available_providers())}. "
+                "Run `zeus-trt doctor`."
+            )
+        try:
+            self._session = ort.InferenceSession(str(onnx), providers=[provider])
+        except Exception as error:  # onnxruntime raises a class of its own per fault, all bare Exceptions
+            raise ZeusError(
+                f"onnxruntime: got {onnx.name}, which does not load ({_first_line(error)}); expected a graph that this "
+                f"ONNX Runtime {ort.__version__} can run. Export the model again."
+            ) from error
+        if provider not in self._session.get_providers():
+            raise ZeusError(
+                f"onnxruntime: got a session on {self._session.get_providers()}; expected {provider}. "
+                "Run `zeus-trt doctor`."
+            )
+        self._types = {spec.name: _TORCH_TYPES[spec.type] for spec in self._session.get_inputs()}
+
+    def __call__(self, **inputs: torch.Tensor) -> torch.Tensor:
+        """Runs the graph.
+
+        Args:
+            **inputs: The graph's inputs by name, batch first; cast to the graph's types. A
+                0-d or (1,) timestep serves every row.
+
+        Returns:
+            The model output, a CPU tensor of the caller's own.
+
+        Raises:
+            ZeusError: An input is missing, unknown, or of a shape the graph does not take.
+        """
+        if inputs.keys() != self._types.keys():
+            raise ZeusError(
+                f"onnxruntime: got the inputs {sorted(inputs)}; expected {sorted(self._types)}. "
+                "Pass each of them by name."
+            )
+        batch = max(len(value) for value in inputs.values() if value.ndim)
+        feed = {name: _to_numpy(value, self._types[name], batch) for name, value in inputs.items()}
+        try:
+            (output,) = self._session.run(None, feed)
+        except Exception as error:
+            shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in feed.items())
+            raise ZeusError(
+                f"onnxruntime: got {shapes}, which the graph refuses ({_first_line(error)}); expected the sizes of its "
+                "manifest. See `zeus-trt inspect`."
+            ) from error
+        return torch.from_numpy(output)
+
+    def __repr__(self) -> str:
+        return f"OnnxRuntimeEngine(provider={self._session.get_providers()[0]!r}, inputs={list(self._types)})"
+
+
+def _to_numpy(value: torch.Tensor, dtype: torch.dtype, batch: int) -> np.ndarray:
+    value = value.detach().to("cpu", dtype)
+    if value.numel() == 1 and value.ndim <= 1:
+        value = value.expand(batch)
+    return value.contiguous().numpy()
+
+
+def _import_onnxruntime() -> Any:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise ZeusError(
+            "onnxruntime: got no such package; expected it for running on the CPU. Install it: pip install onnxruntime."
+        ) from error
+    return onnxruntime
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]

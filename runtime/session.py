@@ -1,0 +1,202 @@
+"""A bundle made ready to run."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.runtime.bundle import Bundle
+from zeus_trt.runtime.denoiser import Denoiser
+from zeus_trt.runtime.guidance import ClassifierFreeGuidance
+from zeus_trt.runtime.loop import Step, count_evaluations, run_steps
+from zeus_trt.runtime.noise import draw_noise
+from zeus_trt.runtime.onnxruntime_engine import OnnxRuntimeEngine
+from zeus_trt.runtime.scheduler import load_scheduler
+from zeus_trt.zeus_graph import Predictor, StepPlan
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a trajectory did.
+
+    Args:
+        backend: Name of the engine.
+        plan: The step plan as a string.
+        predictor: Name of the predictor.
+        nfe: How often the engine was called, counted at the engine.
+        engine_seconds: Time inside the engine.
+        total_seconds: Time of the whole trajectory.
+        speedup_bound: Evaluations / NFE: no speed-up can be larger.
+    """
+
+    backend: str
+    plan: str
+    predictor: str
+    nfe: int
+    engine_seconds: float
+    total_seconds: float
+    speedup_bound: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """Final latents, float32 (batch, ...), and the report of their trajectory."""
+
+    latents: torch.Tensor
+    report: Report
+
+
+class Session:
+    """An engine and the solver of a bundle; trajectories share nothing but the engine.
+
+    Args:
+        bundle: A folder written by ``zeus-trt export``, or an opened ``Bundle``.
+        engine: A denoiser to use instead of the bundle's own graph on ONNX Runtime.
+        scheduler: A diffusers scheduler to use instead of the checkpoint's.
+
+    Raises:
+        ZeusError: The bundle is incomplete or changed, or a library is missing.
+    """
+
+    def __init__(self, bundle: str | Path | Bundle, *, engine: Denoiser | None = None, scheduler=None):
+        self.bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
+        self.engine = engine or OnnxRuntimeEngine(self.bundle.onnx)
+        self.scheduler = scheduler or load_scheduler(self.bundle.scheduler_config)
+
+    def plan(self, num_steps: int, ratio: int) -> StepPlan:
+        """The uniform plan of ``num_steps`` solver steps with ``ratio`` skipped steps after each full one."""
+        return StepPlan.uniform(count_evaluations(self.scheduler, num_steps), ratio)
+
+    def sample(
+        self,
+        conditioning: Mapping[str, torch.Tensor] | None = None,
+        *,
+        plan: StepPlan,
+        num_steps: int = 50,
+        batch: int = 1,
+        guidance_scale: float = 1.0,
+        seed: int = 0,
+        predictor: str | Predictor = "zeus",
+        _engine: Denoiser | None = None,
+    ) -> Iterator[Step]:
+        """Runs one trajectory, a step at a time.
+
+        Args:
+            conditioning: Constant inputs of the denoiser by name, each (batch, ...).
+            plan: What happens at each evaluation.
+            num_steps: Solver steps.
+            batch: Number of images, where there is no conditioning to tell it.
+            guidance_scale: Classifier-free guidance; 1 turns it off.
+            seed: Seed of the initial noise.
+            predictor: The rule that fills skipped steps.
+
+        Raises:
+            ZeusError: A plan of the wrong length, or labels that the model has not.
+        """
+        conditioning = dict(conditioning or {})
+        manifest = self.bundle.manifest
+        batch = max([batch, *(len(value) for value in conditioning.values())])
+        self._check_conditioning(conditioning)
+        denoiser = _engine or self.engine
+        if guidance_scale != 1.0:
+            denoiser = ClassifierFreeGuidance(denoiser, guidance_scale, self._negative(batch))
+        noise = draw_noise((batch, *manifest.latent_shape), seed)
+        return run_steps(
+            denoiser,
+            self.scheduler,
+            noise,
+            plan,
+            num_steps,
+            predictor=predictor,
+            conditioning=conditioning,
+            latents_name=manifest.latents.name,
+        )
+
+    def label_images(self, labels: Sequence[int] | None, num_images: int) -> dict[str, torch.Tensor]:
+        """Conditioning of ``num_images`` images: their labels, repeated as needed; all classes in turn by default.
+
+        Raises:
+            ZeusError: Labels for a model that has none.
+        """
+        known = self.bundle.manifest.labels
+        if known is None:
+            if labels is None:
+                return {}
+            raise ZeusError("label: got one for a model without class labels; expected none. Leave it out.")
+        cycle = list(labels or range(known.count))
+        return {"class_labels": torch.tensor([cycle[i % len(cycle)] for i in range(num_images)])}
+
+    def generate(
+        self,
+        conditioning: Mapping[str, torch.Tensor] | None = None,
+        *,
+        on_step: Callable[[Step], None] | None = None,
+        **settings,
+    ) -> Result:
+        """Runs one trajectory to its end.
+
+        Args:
+            conditioning: As in ``sample``.
+            on_step: Called after every step.
+            **settings: As in ``sample``.
+        """
+        timer = _Timer(self.engine)
+        start = time.perf_counter()
+        for step in self.sample(conditioning, _engine=timer, **settings):
+            if on_step:
+                on_step(step)
+        total = time.perf_counter() - start
+        plan: StepPlan = settings["plan"]
+        report = Report(
+            backend=getattr(self.engine, "backend", type(self.engine).__name__),
+            plan=str(plan),
+            predictor=str(Predictor.parse(settings.get("predictor", "zeus"))),
+            nfe=timer.calls,
+            engine_seconds=timer.seconds,
+            total_seconds=total,
+            speedup_bound=plan.speedup_bound,
+        )
+        return Result(step.latents, report)
+
+    def _negative(self, batch: int) -> dict[str, torch.Tensor]:
+        labels = self.bundle.manifest.labels
+        if labels is None:
+            raise ZeusError(
+                "guidance_scale: got guidance for a model without class labels; expected 1. Leave guidance_scale at 1."
+            )
+        return {"class_labels": torch.full((batch,), labels.null)}
+
+    def _check_conditioning(self, conditioning: Mapping[str, torch.Tensor]) -> None:
+        expected = [spec.name for spec in self.bundle.manifest.inputs[2:]]
+        if sorted(conditioning) != sorted(expected):
+            raise ZeusError(
+                f"conditioning: got {sorted(conditioning)}; expected {sorted(expected)}. Pass each of them by name."
+            )
+        labels = self.bundle.manifest.labels
+        if labels is None:
+            return
+        given = conditioning["class_labels"]
+        wrong = given[(given < 0) | (given > max(labels.null, labels.count - 1))]
+        if len(wrong):
+            raise ZeusError(
+                f"label: got {int(wrong[0])}; expected 0..{labels.count - 1}. Choose a class that the model knows."
+            )
+
+
+class _Timer:
+    """Counts the calls of a denoiser and the time inside it."""
+
+    def __init__(self, denoiser: Denoiser):
+        self._denoiser = denoiser
+        self.calls = 0
+        self.seconds = 0.0
+
+    def __call__(self, **inputs: torch.Tensor) -> torch.Tensor:
+        start = time.perf_counter()
+        output = self._denoiser(**inputs)
+        self.seconds += time.perf_counter() - start
+        self.calls += 1
+        return output

@@ -1,0 +1,219 @@
+"""Step plans: which evaluations of a trajectory call the denoiser."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from zeus_trt.errors import ZeusError
+
+Window = tuple[float, float]
+
+PRESETS = {"medium": 2, "fast": 3, "turbo": 4}
+"""Name of a preset -> ratio r, the number of skipped steps after each full one."""
+
+WINDOWS: dict[str, Window] = {"default": (0.2, 0.1), "flow": (0.14, 0.06), "none": (0.0, 0.0)}
+"""Name of a window -> fractions of the steps that stay full at the start and at the end."""
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """What happens at each evaluation of the denoiser, from noise to data.
+
+    Args:
+        steps: One letter per evaluation: ``F`` full, ``X`` extrapolated, ``R`` reused.
+            Case and surrounding blanks do not matter.
+
+    Raises:
+        ZeusError: The plan is empty, has another letter, skips its last step, or
+            extrapolates before two full steps have run.
+    """
+
+    steps: str
+
+    def __post_init__(self) -> None:
+        steps = self.steps.strip().upper()
+        object.__setattr__(self, "steps", steps)
+        unknown = sorted(set(steps) - set("FXR"))
+        if not steps or unknown:
+            raise ZeusError(
+                f"plan: got {', '.join(unknown) or 'no steps'}; expected the letters F (full), X (extrapolate) and "
+                f"R (reuse). Write one letter per step, such as FFXRF."
+            )
+        if steps[0] != "F":
+            raise ZeusError(
+                f"plan: got {steps[0]} as the first step; expected F. Nothing can be predicted before the denoiser ran."
+            )
+        if steps[-1] != "F":
+            raise ZeusError(
+                f"plan: got {steps[-1]} as the last step; expected F. The last step sets the finest detail: run it."
+            )
+        first = steps.find("X")
+        if first >= 0 and steps.count("F", 0, first) < 2:
+            raise ZeusError(
+                f"plan: got X at step {first} after one full step; expected two full steps before the first X. "
+                "Extrapolation needs two outputs: begin with FF."
+            )
+
+    @classmethod
+    def uniform(cls, num_steps: int, ratio: int, window: Window = WINDOWS["default"]) -> "StepPlan":
+        """Blocks of one full and ``ratio`` skipped steps inside a window (ZEUS, 1:r).
+
+        Args:
+            num_steps: Evaluations of the whole trajectory, at least 1.
+            ratio: Skipped steps after each full one; 0 makes every step full.
+            window: Fractions of the steps that stay full at the start and at the
+                end, rounded up. At least the first two and the last step are full.
+        """
+        _check_count("num_steps", num_steps, 1)
+        _check_count("ratio", ratio, 0)
+        head, tail = (_ceil(fraction, num_steps) for fraction in _check_window(window))
+        low, high = max(head, 1), num_steps - max(tail, 1)
+        full = (i < low or i >= high or (i - low) % (ratio + 1) == 0 for i in range(num_steps))
+        return cls._alternate(tuple(full))
+
+    @classmethod
+    def spread(cls, num_steps: int, nfe: int) -> "StepPlan":
+        """The first two steps and the last are full, the other full steps evenly between them.
+
+        Args:
+            num_steps: Evaluations of the whole trajectory.
+            nfe: Number of full steps, from ``min(3, num_steps)`` to ``num_steps``.
+        """
+        _check_count("num_steps", num_steps, 1)
+        least = min(3, num_steps)
+        if not least <= nfe <= num_steps:
+            raise ZeusError(
+                f"nfe: got {nfe}; expected {least}..{num_steps} for {num_steps} steps. "
+                "The first two steps and the last are always full."
+            )
+        last = num_steps - 1
+        even = (1 + round(k * (last - 1) / max(nfe - 2, 1)) for k in range(nfe - 1))
+        return cls.from_full_steps(num_steps, [0, *even])
+
+    @classmethod
+    def from_full_steps(cls, num_steps: int, full_steps: Sequence[int]) -> "StepPlan":
+        """Full at the given indices; the skipped steps of every gap alternate X, R, X, ..."""
+        _check_count("num_steps", num_steps, 1)
+        full = set(full_steps)
+        if outside := sorted(full - set(range(num_steps))):
+            raise ZeusError(f"full_steps: got {outside}; expected indices 0..{num_steps - 1}. Leave them out.")
+        return cls._alternate(tuple(i in full for i in range(num_steps)))
+
+    @classmethod
+    def _alternate(cls, full: Sequence[bool]) -> "StepPlan":
+        letters, skipped = [], 0
+        for is_full in full:
+            skipped = 0 if is_full else skipped + 1
+            letters.append("F" if is_full else "RX"[skipped % 2])
+        return cls("".join(letters))
+
+    @property
+    def num_steps(self) -> int:
+        """Evaluations of the whole trajectory, full and skipped."""
+        return len(self.steps)
+
+    @property
+    def full_steps(self) -> tuple[int, ...]:
+        """Indices of the full steps."""
+        return tuple(i for i, letter in enumerate(self.steps) if letter == "F")
+
+    @property
+    def nfe(self) -> int:
+        """Number of full steps: how often the denoiser runs."""
+        return self.steps.count("F")
+
+    @property
+    def speedup_bound(self) -> float:
+        """``num_steps / nfe``: no run of this plan can be faster than this against all-full."""
+        return self.num_steps / self.nfe
+
+    def is_full(self, step: int) -> bool:
+        """Whether the denoiser runs at ``step``."""
+        return self.steps[step] == "F"
+
+    def check_length(self, num_steps: int) -> "StepPlan":
+        """Returns the plan, or raises ZeusError when it is not ``num_steps`` long."""
+        if self.num_steps != num_steps:
+            raise ZeusError(
+                f"plan: got {self.num_steps} steps; expected {num_steps}, the evaluations of this schedule. "
+                "Write a plan of that length, or change the number of steps."
+            )
+        return self
+
+    def describe(self) -> str:
+        """The plan, its full steps, NFE and speed-up bound, a line each."""
+        return (
+            f"{self.steps}\n"
+            f"full steps     {_join_ranges(self.full_steps)}\n"
+            f"NFE            {self.nfe} of {self.num_steps}\n"
+            f"speed-up bound {self.speedup_bound:.2f}x"
+        )
+
+    def to_json(self) -> dict:
+        """The plan as JSON data; ``from_json`` reads it back."""
+        return {"format": _FORMAT, "steps": self.steps}
+
+    @classmethod
+    def from_json(cls, data: dict) -> "StepPlan":
+        """Reads what ``to_json`` wrote.
+
+        Raises:
+            ZeusError: No plan, or one of a format this version does not know.
+        """
+        if not isinstance(data, dict) or not isinstance(data.get("steps"), str):
+            raise ZeusError('plan: got JSON without "steps"; expected a step plan. Write it with StepPlan.to_json().')
+        if data.get("format") != _FORMAT:
+            raise ZeusError(
+                f"plan: got format {data.get('format')}; expected {_FORMAT}. Update zeus-trt, or write the plan again."
+            )
+        return cls(data["steps"])
+
+    def __str__(self) -> str:
+        return self.steps
+
+
+def read_window(text: str) -> Window:
+    """Reads the name of a window, or two fractions such as ``0.2,0.1``.
+
+    Raises:
+        ZeusError: Neither.
+    """
+    if text in WINDOWS:
+        return WINDOWS[text]
+    try:
+        head, tail = (float(part) for part in text.split(","))
+    except ValueError:
+        raise ZeusError(
+            f"window: got {text!r}; expected one of {', '.join(WINDOWS)}, or two fractions. Write it like 0.2,0.1."
+        ) from None
+    return _check_window((head, tail))
+
+
+def _join_ranges(steps: Sequence[int]) -> str:
+    runs: list[list[int]] = []
+    for step in steps:
+        if runs and runs[-1][-1] == step - 1:
+            runs[-1].append(step)
+        else:
+            runs.append([step])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+
+
+def _ceil(fraction: float, num_steps: int) -> int:
+    return math.ceil(fraction * num_steps - 1e-9)  # 0.14 * 50 is 7.000000000000001
+
+
+def _check_count(name: str, value: int, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ZeusError(f"{name}: got {value!r}; expected a whole number of at least {least}. Change it.")
+
+
+def _check_window(window: Window) -> Window:
+    if len(window) != 2 or not all(0.0 <= fraction <= 1.0 for fraction in window):
+        raise ZeusError(
+            f"window: got {window}; expected two fractions between 0 and 1. "
+            f"Use one of {', '.join(WINDOWS)}, or fractions such as (0.2, 0.1)."
+        )
+    return window

@@ -1,0 +1,214 @@
+"""The command line: each command reads its options and calls one library function."""
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from zeus_trt import __version__
+from zeus_trt.errors import ZeusError
+
+
+class Commands(click.Group):
+    """A group that shows user errors as one sentence, exit code 1."""
+
+    def invoke(self, ctx: click.Context):
+        try:
+            return super().invoke(ctx)
+        except ZeusError as error:
+            raise click.ClickException(str(error)) from error
+        except OSError as error:
+            raise click.ClickException(
+                f"file: got {error.filename or 'an error'} ({error.strerror}); expected a place with room that can be "
+                "read and written. Choose another."
+            ) from error
+
+
+class Numbers(click.ParamType):
+    """Whole numbers with commas between them."""
+
+    name = "n,n,..."
+
+    def convert(self, value, param, ctx) -> tuple[int, ...]:
+        try:
+            return value if isinstance(value, tuple) else tuple(int(part) for part in value.split(","))
+        except ValueError:
+            self.fail(f"{value!r} is not a list of whole numbers such as 0,2,3", param, ctx)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="zeus-trt")
+def main() -> None:
+    """Export diffusion denoisers to compiled engines, and skip more than half of their calls."""
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="End stdout with one JSON line.")
+sampling_options = [
+    click.option("--steps", default=50, show_default=True, help="Solver steps."),
+    click.option("--label", "labels", type=Numbers(), help="Class of every image, or one per image: 7 or 0,1,2."),
+    click.option("--num-images", type=click.IntRange(1), default=8, show_default=True),
+    click.option("--guidance-scale", default=2.0, show_default=True, help="Classifier-free guidance; 1 turns it off."),
+    click.option("--seed", default=0, show_default=True, help="Seed of the initial noise."),
+    click.option("--predictor", default="zeus", show_default=True, help="Rule that fills skipped steps."),
+]
+
+
+def _with_sampling_options(command):
+    for option in reversed(sampling_options):
+        command = option(command)
+    return command
+
+
+@main.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Bundle folder to make.")
+@click.option("--null-label", type=int, help="Label of unconditional rows.  [default: the model's last]")
+@click.option("--tolerance", default=1e-4, show_default=True, help="Largest relative error to the eager model.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing bundle.")
+def export(model: Path, output: Path, null_label: int | None, tolerance: float, overwrite: bool) -> None:
+    """Export the diffusers model folder MODEL to a bundle, and verify it."""
+    from zeus_trt.export import export_bundle
+
+    click.echo(f"exporting {model} ...", err=True)
+    bundle = export_bundle(model, output, null_label=null_label, tolerance=tolerance, overwrite=overwrite)
+    worst = max(record.relative_error for record in bundle.manifest.verification)
+    click.echo(f"{output}: {bundle.manifest.denoiser_class}, relative error to eager {worst:.1e}")
+
+
+@main.command()
+@click.argument("bundle", type=click.Path(path_type=Path))
+@_with_sampling_options
+@click.option("--ratio", default=3, show_default=True, help="Skipped steps after each full one; 0 skips none.")
+@click.option("--plan", "plan_text", help="Step plan, such as FFFFXRFXRF, instead of --ratio.")
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Picture to write.")
+@json_option
+def run(bundle, steps, labels, num_images, guidance_scale, seed, predictor, ratio, plan_text, output, as_json) -> None:
+    """Make pictures with the BUNDLE's engine."""
+    from zeus_trt.pictures import draw_grid
+    from zeus_trt.runtime import Session
+    from zeus_trt.zeus_graph import StepPlan
+
+    session = Session(bundle)
+    plan = StepPlan(plan_text) if plan_text else session.plan(steps, ratio)
+    with _writes(output) as temporary, _progress(plan.num_steps) as bar:
+        result = session.generate(
+            session.label_images(labels, num_images), plan=plan, num_steps=steps, batch=num_images,
+            guidance_scale=guidance_scale, seed=seed, predictor=predictor, on_step=lambda step: bar.update(),
+        )  # fmt: skip
+        draw_grid({"": result.latents}).save(temporary, format=_picture_format(output))
+    report = result.report
+    click.echo(
+        f"{output}: {report.nfe} of {plan.num_steps} calls, {report.total_seconds:.2f} s "
+        f"(engine {report.engine_seconds:.2f} s) on {report.backend}"
+    )
+    _echo_json(as_json, {"output": str(output), **vars(report)})
+
+
+@main.command()
+@click.argument("bundle", type=click.Path(path_type=Path))
+@_with_sampling_options
+@click.option("--ratios", type=Numbers(), default="0,2,3,4", show_default=True, help="Ratios to compare.")
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Timed runs of each ratio.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Folder for the image grid and the table.")
+@json_option
+def compare(
+    bundle, steps, labels, num_images, guidance_scale, seed, predictor, ratios, rounds, output, as_json
+) -> None:
+    """Compare skipped runs of BUNDLE with the full run: time, quality, memory."""
+    from zeus_trt.calibration import compare_ratios
+    from zeus_trt.runtime import Session
+
+    session = Session(bundle)
+    with _progress(None) as bar:
+        comparison = compare_ratios(
+            session, session.label_images(labels, num_images), ratios=ratios, num_steps=steps, batch=num_images,
+            guidance_scale=guidance_scale, seed=seed, predictor=predictor, rounds=rounds, output=output,
+            on_step=lambda step: bar.update(),
+        )  # fmt: skip
+    click.echo(comparison.to_table())
+    _echo_json(as_json, comparison.to_json())
+
+
+@main.command()
+@click.option("--steps", default=50, show_default=True, help="Evaluations of the denoiser.")
+@click.option("--ratio", default=3, show_default=True, help="Skipped steps after each full one.")
+@click.option("--window", default="default", show_default=True, help="default, flow, none, or 0.2,0.1.")
+@click.option("--nfe", type=int, help="Spread this many full steps evenly, instead of --ratio.")
+@click.option("--plan", "plan_text", help="Describe this plan instead.")
+@json_option
+def plan(steps, ratio, window, nfe, plan_text, as_json) -> None:
+    """Print a step plan: the string, its full steps, NFE and speed-up bound."""
+    from zeus_trt.zeus_graph.plan import StepPlan, read_window
+
+    if plan_text:
+        step_plan = StepPlan(plan_text)
+    elif nfe is not None:
+        step_plan = StepPlan.spread(steps, nfe)
+    else:
+        step_plan = StepPlan.uniform(steps, ratio, read_window(window))
+    click.echo(step_plan.describe())
+    _echo_json(as_json, {"full_steps": step_plan.full_steps, "nfe": step_plan.nfe, **step_plan.to_json()})
+
+
+@main.command()
+@click.argument("bundle", type=click.Path(path_type=Path))
+@json_option
+def inspect(bundle: Path, as_json: bool) -> None:
+    """Check BUNDLE, and print what it holds."""
+    from zeus_trt.runtime.bundle import Bundle
+
+    opened = Bundle.open(bundle)
+    click.echo(opened.describe())
+    _echo_json(as_json, json.loads(opened.manifest.to_json()))
+
+
+@main.command()
+@json_option
+def doctor(as_json: bool) -> None:
+    """Say what is installed, and which backends can build and run here."""
+    from zeus_trt.doctor import examine
+
+    diagnosis = examine()
+    click.echo(diagnosis.to_table())
+    _echo_json(as_json, diagnosis.to_json())
+
+
+@main.command()
+@click.option("-o", "--output", default="zeus-demo", show_default=True, type=click.Path(path_type=Path))
+@json_option
+def demo(output: Path, as_json: bool) -> None:
+    """Export the digits model that ships with zeus-trt, and compare r = 0, 2, 3, 4."""
+    from zeus_trt.demo import run_demo
+
+    with _progress(None) as bar:
+        comparison = run_demo(output, on_step=lambda step: bar.update(), say=lambda text: click.echo(text, err=True))
+    click.echo(comparison.to_table())
+    click.echo(f"picture: {output / 'grid.png'}   bundle: {output / 'bundle'}")
+    _echo_json(as_json, comparison.to_json())
+
+
+def _progress(total: int | None):
+    from tqdm import tqdm
+
+    return tqdm(total=total, unit="step", leave=False, disable=None, file=sys.stderr)
+
+
+def _writes(path: Path):
+    from zeus_trt.files import write_atomically
+
+    return write_atomically(path)
+
+
+def _picture_format(path: Path) -> str:
+    from PIL import Image
+
+    known = Image.registered_extensions()
+    if path.suffix.lower() not in known:
+        raise ZeusError(f"output: got {path.name}; expected a picture's name such as out.png. Change the ending.")
+    return known[path.suffix.lower()]
+
+
+def _echo_json(wanted: bool, data: dict) -> None:
+    if wanted:
+        click.echo(json.dumps(data))
