@@ -1,4 +1,4 @@
-"""Trains one of the four digits models: the script that made examples/models.
+"""Trains a digits model by the recipe of the four in examples/models.
 
 python examples/train_digits.py --model digits-unet-flow -o out/digits-unet-flow
 """

@@ -23,7 +23,7 @@ class Model:
 
     name: str
     component: str
-    denoiser: torch.nn.Module
+    denoiser: Any  # a torch.nn.Module with diffusers' config
     weights_sha256: str
     scheduler_config: Path
     prediction_type: str
@@ -61,7 +61,7 @@ def load_model(folder: str | Path) -> Model:
     denoiser = _load_denoiser(folder / component)
     _check_inputs(denoiser)
     weights = sorted((folder / component).glob("*.safetensors"))
-    scheduler = json.loads((folder / SCHEDULER_CONFIG).read_text(encoding="utf-8"))
+    scheduler = _read_config(folder / SCHEDULER_CONFIG)
     return Model(
         name=folder.resolve().name,
         component=component,
@@ -72,10 +72,20 @@ def load_model(folder: str | Path) -> Model:
     )
 
 
-def _load_denoiser(folder: Path) -> torch.nn.Module:
+def _read_config(file: Path) -> dict[str, Any]:
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ZeusError(f"model: got {file}, which is no JSON ({error}); expected a config. Save it again.") from error
+    if not isinstance(config, dict):
+        raise ZeusError(f"model: got {file} without fields; expected a config. Save it again.")
+    return config
+
+
+def _load_denoiser(folder: Path) -> Any:
     import diffusers
 
-    name = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("_class_name")
+    name = _read_config(folder / "config.json").get("_class_name")
     model_class = getattr(diffusers, str(name), None)
     if model_class is None:
         raise ZeusError(

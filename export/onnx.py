@@ -65,6 +65,7 @@ def export_onnx(denoiser: torch.nn.Module, inputs: Mapping[str, torch.Tensor], p
             opset_version=OPSET,
             verbose=False,
         )
+    assert program is not None
     for node in program.model.graph.all_nodes():
         node.metadata_props.clear()  # stack traces: paths of this machine, and half of the file
     program.save(path, external_data=True)

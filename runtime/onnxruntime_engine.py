@@ -25,6 +25,7 @@ class OnnxRuntimeEngine:
         onnx: The graph; its weights lie beside it.
         provider: Execution provider. A provider that the session does not end up with is
             an error, never a silent fallback.
+        num_threads: Threads of one call; all physical cores by default.
 
     Raises:
         ZeusError: ONNX Runtime or the provider is missing, or the graph does not load.
@@ -32,15 +33,17 @@ class OnnxRuntimeEngine:
 
     backend = "onnxruntime"
 
-    def __init__(self, onnx: Path, provider: str = "CPUExecutionProvider"):
+    def __init__(self, onnx: Path, provider: str = "CPUExecutionProvider", num_threads: int | None = None):
         ort = _import_onnxruntime()
         if provider not in ort.get_available_providers():
             raise ZeusError(
                 f"onnxruntime: got no {provider}; expected one of {', '.join(ort.get_available_providers())}. "
                 "Run `zeus-trt doctor`."
             )
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = num_threads or 0
         try:
-            self._session = ort.InferenceSession(str(onnx), providers=[provider])
+            self._session = ort.InferenceSession(str(onnx), options, providers=[provider])
         except Exception as error:  # onnxruntime raises a class of its own per fault, all bare Exceptions
             raise ZeusError(
                 f"onnxruntime: got {onnx.name}, which does not load ({_first_line(error)}); expected a graph that this "

@@ -22,8 +22,8 @@ def load_scheduler(config_file: Path) -> Any:
             "Install it: pip install diffusers."
         ) from error
     name = config.get("_class_name", "")
-    scheduler_class = getattr(diffusers, name, None)
-    if not name or not hasattr(scheduler_class, "from_config"):
+    scheduler_class: Any = getattr(diffusers, name, None)
+    if not hasattr(scheduler_class, "from_config"):
         raise ZeusError(
             f"scheduler: got class {name!r} in {config_file.name}; expected a scheduler of diffusers "
             f"{diffusers.__version__}. Update diffusers."

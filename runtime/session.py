@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -61,7 +62,7 @@ class Session:
         ZeusError: The bundle is incomplete or changed, or a library is missing.
     """
 
-    def __init__(self, bundle: str | Path | Bundle, *, engine: Denoiser | None = None, scheduler=None):
+    def __init__(self, bundle: str | Path | Bundle, *, engine: Denoiser | None = None, scheduler: Any = None):
         self.bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
         self.engine = engine or OnnxRuntimeEngine(self.bundle.onnx)
         self.scheduler = scheduler or load_scheduler(self.bundle.scheduler_config)
@@ -80,7 +81,6 @@ class Session:
         guidance_scale: float = 1.0,
         seed: int = 0,
         predictor: str | Predictor = "zeus",
-        _engine: Denoiser | None = None,
     ) -> Iterator[Step]:
         """Runs one trajectory, a step at a time.
 
@@ -96,24 +96,7 @@ class Session:
         Raises:
             ZeusError: A plan of the wrong length, or labels that the model has not.
         """
-        conditioning = dict(conditioning or {})
-        manifest = self.bundle.manifest
-        batch = max([batch, *(len(value) for value in conditioning.values())])
-        self._check_conditioning(conditioning)
-        denoiser = _engine or self.engine
-        if guidance_scale != 1.0:
-            denoiser = ClassifierFreeGuidance(denoiser, guidance_scale, self._negative(batch))
-        noise = draw_noise((batch, *manifest.latent_shape), seed)
-        return run_steps(
-            denoiser,
-            self.scheduler,
-            noise,
-            plan,
-            num_steps,
-            predictor=predictor,
-            conditioning=conditioning,
-            latents_name=manifest.latents.name,
-        )
+        return self._run(self.engine, conditioning, plan, num_steps, batch, guidance_scale, seed, predictor)
 
     def label_images(self, labels: Sequence[int] | None, num_images: int) -> dict[str, torch.Tensor]:
         """Conditioning of ``num_images`` images: their labels, repeated as needed; all classes in turn by default.
@@ -133,33 +116,59 @@ class Session:
         self,
         conditioning: Mapping[str, torch.Tensor] | None = None,
         *,
+        plan: StepPlan,
+        num_steps: int = 50,
+        batch: int = 1,
+        guidance_scale: float = 1.0,
+        seed: int = 0,
+        predictor: str | Predictor = "zeus",
         on_step: Callable[[Step], None] | None = None,
-        **settings,
     ) -> Result:
-        """Runs one trajectory to its end.
-
-        Args:
-            conditioning: As in ``sample``.
-            on_step: Called after every step.
-            **settings: As in ``sample``.
-        """
+        """Runs one trajectory to its end. Arguments as in ``sample``, and ``on_step``, called after every step."""
         timer = _Timer(self.engine)
         start = time.perf_counter()
-        for step in self.sample(conditioning, _engine=timer, **settings):
+        for step in self._run(timer, conditioning, plan, num_steps, batch, guidance_scale, seed, predictor):
             if on_step:
                 on_step(step)
-        total = time.perf_counter() - start
-        plan: StepPlan = settings["plan"]
         report = Report(
             backend=getattr(self.engine, "backend", type(self.engine).__name__),
             plan=str(plan),
-            predictor=str(Predictor.parse(settings.get("predictor", "zeus"))),
+            predictor=str(Predictor.parse(predictor)),
             nfe=timer.calls,
             engine_seconds=timer.seconds,
-            total_seconds=total,
+            total_seconds=time.perf_counter() - start,
             speedup_bound=plan.speedup_bound,
         )
         return Result(step.latents, report)
+
+    def _run(
+        self,
+        denoiser: Denoiser,
+        conditioning: Mapping[str, torch.Tensor] | None,
+        plan: StepPlan,
+        num_steps: int,
+        batch: int,
+        guidance_scale: float,
+        seed: int,
+        predictor: str | Predictor,
+    ) -> Iterator[Step]:
+        conditioning = dict(conditioning or {})
+        self._check_conditioning(conditioning)
+        batch = max([batch, *(len(value) for value in conditioning.values())])
+        if guidance_scale != 1.0:
+            denoiser = ClassifierFreeGuidance(denoiser, guidance_scale, self._negative(batch))
+        manifest = self.bundle.manifest
+        noise = draw_noise((batch, *manifest.latent_shape), seed)
+        return run_steps(
+            denoiser,
+            self.scheduler,
+            noise,
+            plan,
+            num_steps,
+            predictor=predictor,
+            conditioning=conditioning,
+            latents_name=manifest.latents.name,
+        )
 
     def _negative(self, batch: int) -> dict[str, torch.Tensor]:
         labels = self.bundle.manifest.labels

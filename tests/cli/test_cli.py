@@ -1,0 +1,143 @@
+"""The command line: what it prints, what it writes, and how it refuses."""
+
+import json
+import shutil
+
+import pytest
+from click.testing import CliRunner
+from PIL import Image
+
+from zeus_trt.cli import main
+
+
+def call(*words):
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+def last_json(result):
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def bundle(digits_bundle):
+    return digits_bundle("unet-flow")
+
+
+def test_export_and_inspect(tiny_model, tmp_path):
+    done = call("export", tiny_model, "-o", tmp_path / "bundle")
+    assert done.exit_code == 0, done.output
+    assert "relative error to eager" in done.stdout
+    shown = call("inspect", tmp_path / "bundle")
+    assert "class_labels int64 (batch)" in shown.stdout
+    assert last_json(call("inspect", tmp_path / "bundle", "--json"))["labels"] == {"count": 3, "null": 3}
+
+
+def test_run_writes_a_picture_and_counts_calls(bundle, tmp_path):
+    picture = tmp_path / "out.png"
+    options = ("--steps", 10, "--ratio", 3, "--label", 7, "--num-images", 2, "--seed", 1)
+    report = last_json(call("run", bundle, *options, "-o", picture, "--json"))
+    assert Image.open(picture).size == (140, 72)
+    assert (report["plan"], report["nfe"], report["backend"]) == ("FFFXRXFXRF", 5, "onnxruntime")
+    assert report["engine_seconds"] <= report["total_seconds"]
+
+
+def test_run_takes_a_plan_and_a_predictor(bundle, tmp_path):
+    options = ("--steps", 6, "--plan", "FFXRFF", "--predictor", "reuse", "--num-images", 1)
+    report = last_json(call("run", bundle, *options, "-o", tmp_path / "out.png", "--json"))
+    assert (report["plan"], report["predictor"], report["nfe"]) == ("FFXRFF", "reuse", 4)
+
+
+def test_compare(bundle, tmp_path):
+    options = ("--steps", 8, "--ratios", "0,3", "--num-images", 2, "--rounds", 1)
+    done = call("compare", bundle, *options, "-o", tmp_path / "report", "--json")
+    data = last_json(done)
+    assert [row["nfe"] for row in data["rows"]] == [8, 5]
+    assert "PSNR dB" in done.stdout
+    assert (tmp_path / "report" / "grid.png").is_file()
+
+
+def test_plan():
+    done = call("plan", "--steps", 50, "--ratio", 3)
+    assert done.stdout.splitlines() == [
+        "FFFFFFFFFFFXRXFXRXFXRXFXRXFXRXFXRXFXRXFXRXFXRFFFFF",
+        "full steps     0-10, 14, 18, 22, 26, 30, 34, 38, 42, 45-49",
+        "NFE            24 of 50",
+        "speed-up bound 2.08x",
+    ]
+    assert last_json(call("plan", "--nfe", 18, "--json"))["nfe"] == 18
+    assert last_json(call("plan", "--window", "flow", "--json"))["nfe"] == 20
+    assert last_json(call("plan", "--plan", "ffxf", "--json"))["steps"] == "FFXF"
+
+
+def test_doctor_says_what_runs_here():
+    done = call("doctor", "--json")
+    backends = {backend["name"]: backend for backend in last_json(done)["backends"]}
+    assert backends["onnxruntime"]["runs"]
+    assert backends["onnxruntime"]["builds"]
+    assert not backends["tensorrt"]["runs"]
+    assert "zeus-trt[tensorrt]" in done.stdout
+
+
+def damaged(bundle, tmp_path):
+    copy = shutil.copytree(bundle, tmp_path / "damaged")
+    data = copy / "denoiser.onnx.data"
+    data.write_bytes(data.read_bytes()[:-1] + b"\0")
+    return copy
+
+
+def without_data(bundle, tmp_path):
+    copy = shutil.copytree(bundle, tmp_path / "without")
+    (copy / "denoiser.onnx.data").unlink()
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("run", "OTHER", "-o", "OUT"), "expected a folder written by `zeus-trt export`"),
+        (("run", damaged, "-o", "OUT"), "other content"),
+        (("inspect", without_data), "without denoiser.onnx.data"),
+        (("run", "BUNDLE", "--steps", 10, "--plan", "FFXF", "-o", "OUT"), "got 4 steps; expected 10"),
+        (("run", "BUNDLE", "--plan", "XFFF", "-o", "OUT"), "got X as the first step"),
+        (("run", "BUNDLE", "--plan", "FFFR", "-o", "OUT"), "got R as the last step"),
+        (("run", "BUNDLE", "--ratio", -1, "-o", "OUT"), "ratio: got -1"),
+        (("run", "BUNDLE", "--steps", 0, "-o", "OUT"), "num_steps: got 0"),
+        (("run", "BUNDLE", "--label", 11, "-o", "OUT"), "label: got 11; expected 0..9"),
+        (("run", "BUNDLE", "--label", -1, "-o", "OUT"), "label: got -1; expected 0..9"),
+        (("run", "BUNDLE", "--predictor", "magic", "-o", "OUT"), "expected one of zeus"),
+        (("run", "BUNDLE", "-o", "file/out.png"), "cannot be written"),
+        (("run", "BUNDLE", "-o", "OUT.xyz"), "expected a picture's name"),
+        (("compare", "BUNDLE", "--ratios", "0,-2"), "ratio: got -2"),
+        (("compare", "BUNDLE", "-o", "file/folder"), "cannot be made"),
+        (("export", "OTHER", "-o", "OUT"), "expected a folder with unet or transformer"),
+        (("export", "MODEL", "-o", "file/bundle"), "cannot be written"),
+        (("export", "MODEL", "-o", "bundle", "--tolerance", 0), "relative error"),
+        (("plan", "--steps", 50, "--ratio", -1), "ratio: got -1"),
+        (("plan", "--plan", "FFX"), "got X as the last step"),
+        (("demo", "-o", "file/demo"), "cannot be written"),
+    ],
+    ids=lambda value: (
+        " ".join(getattr(word, "__name__", str(word)) for word in value) if isinstance(value, tuple) else ""
+    ),
+)
+def test_bad_input_is_one_sentence_and_leaves_nothing(bundle, tiny_model, tmp_path, monkeypatch, words, reason):
+    names = {"BUNDLE": bundle, "OTHER": tmp_path / "other", "OUT": "out.png", "MODEL": tiny_model}
+    words = [word(bundle, tmp_path) if callable(word) else names.get(word, word) for word in words]
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "file").touch()
+    monkeypatch.chdir(work)
+    done = call(*words)
+    assert done.exit_code == 1, done.output
+    assert isinstance(done.exception, SystemExit)
+    error = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
+    assert len(error) == 1
+    assert reason in error[0]
+    assert done.stderr.endswith(error[0] + "\n")
+    assert [path.name for path in work.iterdir()] == ["file"]
+
+
+def test_usage_errors_exit_with_2(bundle):
+    assert call("compare", bundle, "--ratios", "a,b").exit_code == 2
+    assert call("run", bundle).exit_code == 2

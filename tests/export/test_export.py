@@ -1,0 +1,124 @@
+"""Exporting model folders: verified bundles, or nothing at all."""
+
+import json
+import shutil
+
+import onnx
+import pytest
+import torch
+from conftest import MODELS, edit_json
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.export import export_bundle, load_model, verify
+from zeus_trt.export.onnx import example_inputs
+from zeus_trt.runtime import Bundle, OnnxRuntimeEngine
+
+
+@pytest.mark.parametrize("name", ["unet-flow", "unet-epsilon", "unet-v", "dit-flow"])
+def test_the_graph_agrees_with_eager_at_unseen_batches(digits_bundle, name):
+    bundle = Bundle.open(digits_bundle(name))
+    model, engine = load_model(MODELS / f"digits-{name}"), OnnxRuntimeEngine(bundle.onnx)
+    for batch in (1, 5):
+        inputs = example_inputs(model, batch, seed=99)
+        assert len(set(inputs["timestep"].tolist())) == batch
+        with torch.inference_mode():
+            torch.testing.assert_close(engine(**inputs), model.denoiser(**inputs)[0], rtol=1e-4, atol=1e-4)
+    assert {record.batch for record in bundle.manifest.verification} == {1, 3, 4}
+    assert all(0 < record.relative_error < 1e-5 for record in bundle.manifest.verification)
+
+
+def test_the_graph_has_the_names_and_axes_of_the_manifest(digits_bundle):
+    bundle = Bundle.open(digits_bundle("dit-flow"))
+    graph = onnx.load(bundle.onnx, load_external_data=False).graph
+    read = [
+        (value.name, [axis.dim_param or axis.dim_value for axis in value.type.tensor_type.shape.dim])
+        for value in (*graph.input, *graph.output)
+    ]
+    assert read == [(spec.name, list(spec.axes)) for spec in (*bundle.manifest.inputs, bundle.manifest.output)]
+    assert [spec.name for spec in bundle.manifest.inputs] == ["hidden_states", "timestep", "class_labels"]
+    assert bundle.manifest.output.name == "model_output"
+
+
+def test_the_graph_names_no_place_of_this_machine(digits_bundle):
+    assert b"site-packages" not in Bundle.open(digits_bundle("unet-flow")).onnx.read_bytes()
+
+
+def test_prediction_types_are_those_of_diffusers(digits_bundle):
+    types = [Bundle.open(digits_bundle(n)).manifest.prediction_type for n in ("unet-epsilon", "unet-v", "dit-flow")]
+    assert types == ["epsilon", "v_prediction", "flow_prediction"]
+
+
+def test_refused_when_it_disagrees_and_nothing_is_left(tiny_model, tmp_path):
+    with pytest.raises(ZeusError, match="relative error"):
+        export_bundle(tiny_model, tmp_path / "bundle", tolerance=0.0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_refused_when_not_finite(tiny_model, tmp_path):
+    model = load_model(tiny_model)
+    torch.nn.init.constant_(model.denoiser.conv_out.bias, float("inf"))
+    model.denoiser.save_pretrained(tmp_path / "model" / "unet")
+    shutil.copytree(tiny_model / "scheduler", tmp_path / "model" / "scheduler")
+    with pytest.raises(ZeusError, match="non-finite values from the eager model"):
+        export_bundle(tmp_path / "model", tmp_path / "bundle")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
+
+
+def test_verify_catches_an_engine_that_is_off_by_little(tiny_model):
+    model = load_model(tiny_model)
+
+    def off(**inputs):  # a test double of an engine
+        with torch.inference_mode():
+            return model.denoiser(**inputs)[0] * 1.001
+
+    with pytest.raises(ZeusError, match=r"relative error of 1.00e-03"):
+        verify(model, off, "double")
+
+
+def test_overwrite_replaces_a_bundle_and_nothing_else(tiny_model, tmp_path):
+    first = export_bundle(tiny_model, tmp_path / "bundle")
+    with pytest.raises(ZeusError, match="exists"):
+        export_bundle(tiny_model, tmp_path / "bundle")
+    (tmp_path / "bundle" / "stray").touch()
+    again = export_bundle(tiny_model, tmp_path / "bundle", overwrite=True, null_label=0)
+    assert not (tmp_path / "bundle" / "stray").exists()
+    assert (first.manifest.labels.null, again.manifest.labels.null) == (3, 0)
+    assert first.manifest.files["denoiser.onnx"] == again.manifest.files["denoiser.onnx"]
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ZeusError, match="is no bundle"):
+        export_bundle(tiny_model, tmp_path / "folder", overwrite=True)
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda m: shutil.rmtree(m / "unet"), "expected a folder with unet or transformer"),
+        (lambda m: shutil.rmtree(m / "scheduler"), "expected a folder with unet or transformer"),
+        (lambda m: truncate(m / "unet" / "diffusion_pytorch_model.safetensors"), "do not load"),
+        (lambda m: (m / "unet" / "diffusion_pytorch_model.safetensors").unlink(), "do not load"),
+        (lambda m: edit_json(m / "unet" / "config.json", _class_name="NoSuchModel"), "got the class 'NoSuchModel'"),
+        (lambda m: (m / "unet" / "config.json").write_text("{"), "config.json"),
+        (lambda m: edit_json(m / "unet" / "config.json", _class_name="UNet2DConditionModel"), "expected"),
+    ],
+)
+def test_what_is_no_model_is_refused_and_nothing_is_left(tiny_model, tmp_path, damage, reason):
+    model = shutil.copytree(tiny_model, tmp_path / "model")
+    damage(model)
+    with pytest.raises(ZeusError, match=reason):
+        export_bundle(model, tmp_path / "bundle")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
+
+
+def test_a_null_label_outside_the_model_is_refused(tiny_model, tmp_path):
+    with pytest.raises(ZeusError, match=r"null_label: got 4; expected 0..3"):
+        export_bundle(tiny_model, tmp_path / "bundle", null_label=4)
+
+
+def test_the_manifest_names_what_made_it(digits_bundle):
+    manifest = json.loads((digits_bundle("unet-flow") / "manifest.json").read_text())
+    assert {"zeus-trt", "torch", "diffusers", "onnx", "onnxruntime"} <= set(manifest["versions"])
+    assert manifest["denoiser_config"]["block_out_channels"] == [32, 64, 96]

@@ -1,0 +1,52 @@
+"""Reading bundles: whole ones open, others say what is wrong."""
+
+import shutil
+
+import pytest
+from conftest import edit_json
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.runtime import Bundle, Manifest
+
+
+@pytest.fixture
+def bundle(digits_bundle, tmp_path):
+    return shutil.copytree(digits_bundle("unet-flow"), tmp_path / "a bundle's copy, moved")
+
+
+def flip_last_byte(path):
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_moved_bundle_opens(bundle):
+    opened = Bundle.open(bundle)
+    assert opened.manifest.latent_shape == (1, 32, 32)
+    assert opened.manifest.prediction_type == "flow_prediction"
+    assert set(opened.manifest.files) == {
+        "denoiser.onnx",
+        "denoiser.onnx.data",
+        "scheduler/scheduler_config.json",
+    }
+    assert Manifest.from_json(opened.manifest.to_json()) == opened.manifest
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda b: (b / "denoiser.onnx.data").unlink(), "without denoiser.onnx.data"),
+        (lambda b: flip_last_byte(b / "denoiser.onnx.data"), "other content"),
+        (lambda b: flip_last_byte(b / "denoiser.onnx"), "other content"),
+        (lambda b: (b / "denoiser.onnx").write_bytes(b""), r"other content \(0 bytes\)"),
+        (lambda b: (b / "manifest.json").unlink(), "without a readable manifest.json"),
+        (lambda b: (b / "manifest.json").write_text("{"), "does not fit"),
+        (lambda b: (b / "manifest.json").write_text("[]"), "does not fit"),
+        (lambda b: edit_json(b / "manifest.json", format=2), "got format 2; expected 1"),
+        (lambda b: edit_json(b / "manifest.json", inputs=3), "does not fit"),
+    ],
+)
+def test_a_damaged_bundle_is_refused(bundle, damage, reason):
+    damage(bundle)
+    with pytest.raises(ZeusError, match=reason):
+        Bundle.open(bundle)

@@ -1,0 +1,78 @@
+"""The README shows only what works: each of its commands and code blocks is run here."""
+
+import json
+import re
+import shlex
+import subprocess
+
+import pytest
+from click.testing import CliRunner
+from conftest import ROOT
+
+from zeus_trt.cli import main
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def commands():
+    lines = "".join(blocks("bash")).replace("\\\n", " ").splitlines()
+    return [line.split("  #")[0].strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder like a checkout, as far as the README's commands look at it."""
+    folder = tmp_path_factory.mktemp("readme")
+    (folder / "examples").symlink_to(ROOT / "examples")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def after_commands(folder):
+    """Runs every zeus-trt command of the README, in order, in one folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        done = {}
+        for command in commands():
+            if command.startswith("zeus-trt"):
+                done[command] = CliRunner().invoke(main, shlex.split(command)[1:])
+    return done
+
+
+def test_commands_work(after_commands):
+    assert len(after_commands) >= 7
+    for command, result in after_commands.items():
+        assert result.exit_code == 0, f"{command}\n{result.output}"
+
+
+@pytest.mark.parametrize("target", [c.removeprefix("make ") for c in commands() if c.startswith("make ")])
+def test_make_targets_exist(target):
+    done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_no_command_is_left_out():
+    for command in commands():
+        assert command.split()[0] in {"zeus-trt", "make", "pip"}, command
+
+
+@pytest.mark.parametrize("code", blocks("python"), ids=lambda code: code.splitlines()[0])
+def test_code_blocks_run(after_commands, folder, monkeypatch, code):
+    monkeypatch.chdir(folder)
+    exec(compile(code, "README.md", "exec"), {})
+
+
+def test_printed_plan_is_what_the_command_prints(after_commands):
+    printed = next(result.stdout for command, result in after_commands.items() if command.startswith("zeus-trt plan"))
+    assert printed in README
+
+
+def test_table_has_the_nfe_and_quality_of_the_recorded_run():
+    recorded = json.loads((ROOT / "benchmarks" / "results" / "demo.json").read_text())
+    for row in recorded["rows"]:
+        psnr = "equal" if row["psnr_db"] is None else f"{row['psnr_db']:.1f}"
+        assert re.search(rf"\| {row['ratio']} \| {row['nfe']} \| .*\| {psnr} \|", README), row
