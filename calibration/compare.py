@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 
@@ -15,6 +16,7 @@ from zeus_trt.calibration.memory import peak_memory_mib, reset_peak_memory
 from zeus_trt.calibration.quality import measure_psnr, measure_ssim
 from zeus_trt.errors import ZeusError
 from zeus_trt.files import write_atomically
+from zeus_trt.machine import describe_machine
 from zeus_trt.pictures import draw_grid
 from zeus_trt.runtime import Result, Session, Step
 
@@ -57,14 +59,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The rows of a comparison, and the settings they share."""
+    """The rows of a comparison, and the settings and the machine they share."""
 
-    settings: dict
+    settings: dict[str, Any]
+    machine: dict[str, str]
     rows: tuple[Row, ...]
 
-    def to_json(self) -> dict:
+    def to_json(self) -> dict[str, Any]:
         """The comparison as JSON data."""
-        return {"settings": self.settings, "rows": [dataclasses.asdict(row) for row in self.rows]}
+        return dataclasses.asdict(self)
 
     def to_table(self) -> str:
         """The comparison as a table for the terminal."""
@@ -93,7 +96,9 @@ class Comparison:
             text.write(
                 "! above the bound, evaluations / NFE: a measuring error, the machine's speed drifted. Run again.\n"
             )
-        return text.getvalue().rstrip("\n")
+        shared = self.settings
+        text.write(f"{shared['batch']} images, {shared['rounds']} rounds, {shared['backend']} on {self.machine['cpu']}")
+        return text.getvalue()
 
 
 def compare_ratios(
@@ -133,7 +138,7 @@ def compare_ratios(
     if output is not None:
         _make_folder(output)
     runs: dict[int, list[tuple[Result, float]]] = {ratio: [] for ratio in ratios}
-    shared = {"num_steps": num_steps, "guidance_scale": guidance_scale, "seed": seed, "batch": batch}
+    shared: dict[str, Any] = {"num_steps": num_steps, "guidance_scale": guidance_scale, "seed": seed, "batch": batch}
     next(session.sample(conditioning, plan=plans[0], **shared))  # warm-up: the engine's first call allocates
     for _ in range(rounds):
         for ratio in ratios:
@@ -143,7 +148,7 @@ def compare_ratios(
     full = runs[0][0][0]
     settings = {**shared, "batch": len(full.latents), "predictor": predictor, "rounds": rounds}
     rows = tuple(_measure(ratio, runs[ratio], runs[0]) for ratio in ratios)
-    comparison = Comparison({**settings, "backend": full.report.backend}, rows)
+    comparison = Comparison({**settings, "backend": full.report.backend}, describe_machine(), rows)
     if output is not None:
         _write(comparison, {ratio: runs[ratio][0][0].latents for ratio in ratios}, output)
     return comparison

@@ -1,8 +1,6 @@
 """Writing a bundle."""
 
-import platform
 import shutil
-from importlib.metadata import version
 from pathlib import Path
 
 from zeus_trt.errors import ZeusError
@@ -10,6 +8,7 @@ from zeus_trt.export.model import Model, load_model
 from zeus_trt.export.onnx import EXAMPLE_BATCH, example_inputs, export_onnx
 from zeus_trt.export.verify import TOLERANCE, verify
 from zeus_trt.files import digest_file, write_folder_atomically
+from zeus_trt.machine import LIBRARIES, find_version
 from zeus_trt.runtime.bundle import Bundle
 from zeus_trt.runtime.manifest import (
     FILE_NAME,
@@ -23,8 +22,6 @@ from zeus_trt.runtime.manifest import (
     Verification,
 )
 from zeus_trt.runtime.onnxruntime_engine import OnnxRuntimeEngine
-
-_RECORDED = ("zeus-trt", "torch", "diffusers", "onnx", "onnxscript", "onnxruntime")
 
 
 def export_bundle(
@@ -91,6 +88,6 @@ def _describe(model: Model, labels: Labels | None, records: tuple[Verification, 
         output=TensorSpec(OUTPUT_NAME, "float32", ("batch", *latents.shape[1:])),
         labels=labels,
         verification=records,
-        versions={"python": platform.python_version(), **{name: version(name) for name in _RECORDED}},
+        versions={name: find_version(name) or "missing" for name in LIBRARIES},
         files={str(f.relative_to(folder).as_posix()): FileEntry(f.stat().st_size, digest_file(f)) for f in files},
     )

@@ -1,9 +1,9 @@
 """What is installed, and what can build and run here."""
 
 import io
-import platform
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
+
+from zeus_trt.machine import describe_machine, find_version
 
 
 @dataclass(frozen=True)
@@ -56,17 +56,12 @@ class Diagnosis:
 
 def examine() -> Diagnosis:
     """Looks at this machine; imports nothing heavier than torch and ONNX Runtime."""
-    import torch
-
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none that torch can use"
-    machine = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}", "gpu": gpu}
-    machine |= {name: _version(name) or "missing" for name in ("torch", "diffusers", "onnx", "onnxscript")}
-    can_export = all(_version(name) for name in ("diffusers", "onnx", "onnxscript"))
+    can_export = all(find_version(name) for name in ("diffusers", "onnx", "onnxscript"))
     later = "not used by this version yet"
     return Diagnosis(
-        machine,
+        describe_machine(),
         (
-            Backend("eager", f"torch {_version('torch')}", True, True, "part of torch; the reference of export"),
+            Backend("eager", f"torch {find_version('torch')}", True, True, "part of torch; the reference of export"),
             Backend(
                 "onnxruntime",
                 _package("onnxruntime", "onnxruntime-gpu"),
@@ -82,7 +77,7 @@ def examine() -> Diagnosis:
                 False,
                 f"pip install 'zeus-trt[tensorrt-rtx]'; {later}",
             ),
-            Backend("aot-inductor", f"torch {_version('torch')}", False, False, later),
+            Backend("aot-inductor", f"torch {find_version('torch')}", False, False, later),
         ),
     )
 
@@ -96,15 +91,8 @@ def _has_cpu_provider() -> bool:
 
 
 def _package(*names: str) -> str:
-    installed = [f"{name} {_version(name)}" for name in names if _version(name)]
+    installed = [f"{name} {find_version(name)}" for name in names if find_version(name)]
     return ", ".join(installed) or f"{names[0]}: missing"
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
 
 
 def _say(yes: bool) -> str:
