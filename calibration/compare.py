@@ -18,7 +18,7 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.files import write_atomically
 from zeus_trt.machine import describe_machine
 from zeus_trt.pictures import draw_grid
-from zeus_trt.runtime import Result, Session, Step
+from zeus_trt.runtime import Result, Session
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Row:
     Args:
         ratio: Skipped steps after each full one.
         plan: The step plan as a string.
+        mode: ``program`` or ``step``.
         nfe: Engine calls, counted at the engine.
         ms_per_image: Median over the rounds of trajectory time / number of images.
         speedup: Median over the rounds of full time / this time, both of the same round.
@@ -41,6 +42,7 @@ class Row:
 
     ratio: int
     plan: str
+    mode: str
     nfe: int
     ms_per_image: float
     speedup: float
@@ -67,7 +69,7 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """The comparison as JSON data."""
-        return dataclasses.asdict(self)
+        return {**dataclasses.asdict(self), "rows": [dataclasses.asdict(row) for row in self.rows]}
 
     def to_table(self) -> str:
         """The comparison as a table for the terminal."""
@@ -111,9 +113,10 @@ def compare_ratios(
     guidance_scale: float = 1.0,
     seed: int = 0,
     predictor: str = "zeus",
+    mode: str = "auto",
     rounds: int = 3,
     output: Path | None = None,
-    on_step: Callable[[Step], None] | None = None,
+    on_call: Callable[[], None] | None = None,
 ) -> Comparison:
     """Runs every ratio from the same noise, in turn, and measures it against the full run.
 
@@ -129,9 +132,10 @@ def compare_ratios(
         guidance_scale: Classifier-free guidance; 1 turns it off.
         seed: Seed of the initial noise.
         predictor: The rule that fills skipped steps.
+        mode: As in ``Session.generate``.
         rounds: Timed runs of each ratio.
         output: Folder for ``grid.png`` and ``comparison.json``; nothing is written without it.
-        on_step: Called after every step of every run.
+        on_call: Called after every engine call.
     """
     ratios = (0, *dict.fromkeys(ratio for ratio in ratios if ratio != 0))
     plans = {ratio: session.plan(num_steps, ratio) for ratio in ratios}
@@ -139,16 +143,19 @@ def compare_ratios(
         _make_folder(output)
     runs: dict[int, list[tuple[Result, float]]] = {ratio: [] for ratio in ratios}
     shared: dict[str, Any] = {"num_steps": num_steps, "guidance_scale": guidance_scale, "seed": seed, "batch": batch}
+    settings = {**shared, "predictor": predictor, "mode": mode}
     next(session.sample(conditioning, plan=plans[0], **shared))  # warm-up: the engine's first call allocates
     for _ in range(rounds):
         for ratio in ratios:
             reset_peak_memory()
-            result = session.generate(conditioning, plan=plans[ratio], predictor=predictor, on_step=on_step, **shared)
+            result = session.generate(
+                conditioning, plan=plans[ratio], predictor=predictor, mode=mode, on_call=on_call, **shared
+            )
             runs[ratio].append((result, peak_memory_mib()))
     full = runs[0][0][0]
-    settings = {**shared, "batch": len(full.latents), "predictor": predictor, "rounds": rounds}
+    settings |= {"batch": len(full.latents), "rounds": rounds, "backend": full.report.backend}
     rows = tuple(_measure(ratio, runs[ratio], runs[0]) for ratio in ratios)
-    comparison = Comparison({**settings, "backend": full.report.backend}, describe_machine(), rows)
+    comparison = Comparison(settings, describe_machine(), rows)
     if output is not None:
         _write(comparison, {ratio: runs[ratio][0][0].latents for ratio in ratios}, output)
     return comparison
@@ -162,6 +169,7 @@ def _measure(ratio: int, runs: list[tuple[Result, float]], full_runs: list[tuple
     return Row(
         ratio=ratio,
         plan=result.report.plan,
+        mode=result.report.mode,
         nfe=result.report.nfe,
         ms_per_image=1000 * median(seconds) / len(result.latents),
         speedup=median(speedups),

@@ -1,6 +1,7 @@
 """Writing a bundle."""
 
-import shutil
+import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from zeus_trt.errors import ZeusError
@@ -14,14 +15,18 @@ from zeus_trt.runtime.manifest import (
     FILE_NAME,
     ONNX_FILE,
     OUTPUT_NAME,
-    SCHEDULER_FILE,
     FileEntry,
     Labels,
     Manifest,
     TensorSpec,
     Verification,
+    solver_name,
 )
 from zeus_trt.runtime.onnxruntime_engine import OnnxRuntimeEngine
+from zeus_trt.runtime.scheduler import load_scheduler
+from zeus_trt.zeus_graph.trace import UntraceableError, trace
+
+STEPS = (20, 30, 50)
 
 
 def export_bundle(
@@ -29,6 +34,7 @@ def export_bundle(
     output: str | Path,
     *,
     null_label: int | None = None,
+    steps: Sequence[int] = STEPS,
     tolerance: float = TOLERANCE,
     overwrite: bool = False,
 ) -> Bundle:
@@ -38,6 +44,8 @@ def export_bundle(
         model_folder: Folder with ``unet`` or ``transformer``, and ``scheduler``.
         output: Folder to make; it appears when everything in it is written and verified.
         null_label: Label of the unconditional rows of guidance; the last one by default.
+        steps: Step counts whose traced solvers are stored, so that a runtime without
+            diffusers can run them; none are for a solver that cannot be traced.
         tolerance: Largest relative error to the eager model.
         overwrite: Replace an existing bundle.
 
@@ -52,11 +60,19 @@ def export_bundle(
     with write_folder_atomically(output, overwrite) as folder:
         export_onnx(model.denoiser, example_inputs(model, EXAMPLE_BATCH), folder / ONNX_FILE)
         records = verify(model, OnnxRuntimeEngine(folder / ONNX_FILE), "onnxruntime", tolerance)
-        (folder / SCHEDULER_FILE).parent.mkdir()
-        shutil.copyfile(model.scheduler_config, folder / SCHEDULER_FILE)
+        _write_solvers(model, steps, folder)
         manifest = _describe(model, labels, records, folder)
         (folder / FILE_NAME).write_text(manifest.to_json(), encoding="utf-8")
     return Bundle(output, manifest)
+
+
+def _write_solvers(model: Model, steps: Sequence[int], folder: Path) -> None:
+    scheduler = load_scheduler(model.scheduler_config)
+    scheduler.save_config(folder / "scheduler")
+    (folder / "solvers").mkdir()
+    with contextlib.suppress(UntraceableError):
+        for num_steps in steps:
+            trace(scheduler, num_steps).save(folder / solver_name(num_steps))
 
 
 def _choose_labels(model: Model, null_label: int | None) -> Labels | None:

@@ -7,6 +7,7 @@ from zeus_trt.runtime.loop import Step, count_evaluations, run_steps
 from zeus_trt.runtime.manifest import Manifest
 from zeus_trt.runtime.noise import draw_noise
 from zeus_trt.runtime.onnxruntime_engine import OnnxRuntimeEngine
+from zeus_trt.runtime.program import ProgramLoop
 from zeus_trt.runtime.scheduler import load_scheduler
 from zeus_trt.runtime.session import Report, Result, Session
 
@@ -16,6 +17,7 @@ __all__ = [
     "Denoiser",
     "Manifest",
     "OnnxRuntimeEngine",
+    "ProgramLoop",
     "Report",
     "Result",
     "Session",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.files import digest_file
-from zeus_trt.runtime.manifest import FILE_NAME, ONNX_FILE, SCHEDULER_FILE, Manifest
+from zeus_trt.runtime.manifest import FILE_NAME, ONNX_FILE, SCHEDULER_FILE, Manifest, solver_name
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,10 @@ class Bundle:
     def scheduler_config(self) -> Path:
         """The diffusers scheduler config of the checkpoint."""
         return self.path / SCHEDULER_FILE
+
+    def solver_file(self, num_steps: int) -> Path:
+        """Where the traced solver for ``num_steps`` lies, if the bundle has it."""
+        return self.path / solver_name(num_steps)
 
     def describe(self) -> str:
         """What the bundle holds, for a person."""

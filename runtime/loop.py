@@ -50,7 +50,7 @@ def run_steps(
         denoiser: Called at full steps with the scaled latents, a float32 ``timestep`` of
             shape (batch,) and the conditioning.
         scheduler: A diffusers scheduler; copied, so that trajectories share nothing.
-        noise: Standard normal noise, float32, (batch, ...).
+        noise: Standard normal noise, (batch, ...); its dtype is that of the latents.
         plan: What happens at each of the schedule's evaluations.
         num_steps: What the scheduler is asked for; solvers of two evaluations per step
             have a longer plan.
@@ -76,7 +76,7 @@ def run_steps(
         model_input = scale_model_input(latents, timestep)
         if controller.is_full(index):
             rows = timestep.to(torch.float32).expand(len(noise))
-            output = denoiser(**{latents_name: model_input, "timestep": rows, **(conditioning or {})}).float()
+            output = denoiser(**{latents_name: model_input, "timestep": rows, **(conditioning or {})}).to(noise.dtype)
             controller.take(index, output)
         else:
             output = controller.predict(index)

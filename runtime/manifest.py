@@ -13,6 +13,11 @@ SCHEDULER_FILE = "scheduler/scheduler_config.json"
 OUTPUT_NAME = "model_output"
 
 
+def solver_name(num_steps: int) -> str:
+    """File of the traced solver for ``num_steps`` steps of the checkpoint's scheduler."""
+    return f"solvers/{num_steps}.json"
+
+
 @dataclass(frozen=True)
 class TensorSpec:
     """A tensor at the border of the denoiser.

@@ -12,10 +12,11 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle import Bundle
 from zeus_trt.runtime.denoiser import Denoiser
 from zeus_trt.runtime.guidance import ClassifierFreeGuidance
-from zeus_trt.runtime.loop import Step, count_evaluations, run_steps
+from zeus_trt.runtime.loop import Step, run_steps
 from zeus_trt.runtime.noise import draw_noise
 from zeus_trt.runtime.onnxruntime_engine import OnnxRuntimeEngine
-from zeus_trt.runtime.scheduler import load_scheduler
+from zeus_trt.runtime.program import ProgramLoop
+from zeus_trt.runtime.solver import Solver
 from zeus_trt.zeus_graph import Predictor, StepPlan
 
 
@@ -25,6 +26,8 @@ class Report:
 
     Args:
         backend: Name of the engine.
+        mode: ``program`` or ``step``.
+        mode_reason: Why.
         plan: The step plan as a string.
         predictor: Name of the predictor.
         nfe: How often the engine was called, counted at the engine.
@@ -34,6 +37,8 @@ class Report:
     """
 
     backend: str
+    mode: str
+    mode_reason: str
     plan: str
     predictor: str
     nfe: int
@@ -65,11 +70,11 @@ class Session:
     def __init__(self, bundle: str | Path | Bundle, *, engine: Denoiser | None = None, scheduler: Any = None):
         self.bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
         self.engine = engine or OnnxRuntimeEngine(self.bundle.onnx)
-        self.scheduler = scheduler or load_scheduler(self.bundle.scheduler_config)
+        self.solver = Solver(self.bundle, scheduler)
 
     def plan(self, num_steps: int, ratio: int) -> StepPlan:
         """The uniform plan of ``num_steps`` solver steps with ``ratio`` skipped steps after each full one."""
-        return StepPlan.uniform(count_evaluations(self.scheduler, num_steps), ratio)
+        return StepPlan.uniform(self.solver.count_evaluations(num_steps), ratio)
 
     def sample(
         self,
@@ -96,7 +101,8 @@ class Session:
         Raises:
             ZeusError: A plan of the wrong length, or labels that the model has not.
         """
-        return self._run(self.engine, conditioning, plan, num_steps, batch, guidance_scale, seed, predictor)
+        task = self._prepare(self.engine, conditioning, batch, guidance_scale, seed)
+        return run_steps(scheduler=self.solver.scheduler, plan=plan, num_steps=num_steps, predictor=predictor, **task)
 
     def label_images(self, labels: Sequence[int] | None, num_images: int) -> dict[str, torch.Tensor]:
         """Conditioning of ``num_images`` images: their labels, repeated as needed; all classes in turn by default.
@@ -122,53 +128,64 @@ class Session:
         guidance_scale: float = 1.0,
         seed: int = 0,
         predictor: str | Predictor = "zeus",
-        on_step: Callable[[Step], None] | None = None,
+        mode: str = "auto",
+        on_call: Callable[[], None] | None = None,
     ) -> Result:
-        """Runs one trajectory to its end. Arguments as in ``sample``, and ``on_step``, called after every step."""
-        timer = _Timer(self.engine)
+        """Runs one trajectory to its end.
+
+        Args:
+            conditioning: As in ``sample``, and so on.
+            mode: ``program`` (solver and plan folded into a matrix per full step), ``step``
+                (the scheduler's own ``step``, as ``sample`` does), or ``auto``.
+            on_call: Called after every call of the denoiser.
+
+        Raises:
+            ZeusError: As ``sample``, and ``program`` for a solver that is not linear.
+        """
         start = time.perf_counter()
-        for step in self._run(timer, conditioning, plan, num_steps, batch, guidance_scale, seed, predictor):
-            if on_step:
-                on_step(step)
+        program, reason = self.solver.choose(mode, plan, num_steps, predictor)
+        meter = _Meter(self.engine, on_call)
+        task = self._prepare(meter, conditioning, batch, guidance_scale, seed)
+        if program:
+            latents = ProgramLoop(program, task["noise"]).run(**task)
+        else:
+            scheduler = self.solver.scheduler
+            *_, last = run_steps(scheduler=scheduler, plan=plan, num_steps=num_steps, predictor=predictor, **task)
+            latents = last.latents
         report = Report(
             backend=getattr(self.engine, "backend", type(self.engine).__name__),
+            mode="program" if program else "step",
+            mode_reason=reason,
             plan=str(plan),
             predictor=str(Predictor.parse(predictor)),
-            nfe=timer.calls,
-            engine_seconds=timer.seconds,
+            nfe=meter.calls,
+            engine_seconds=meter.seconds,
             total_seconds=time.perf_counter() - start,
             speedup_bound=plan.speedup_bound,
         )
-        return Result(step.latents, report)
+        return Result(latents, report)
 
-    def _run(
+    def _prepare(
         self,
         denoiser: Denoiser,
         conditioning: Mapping[str, torch.Tensor] | None,
-        plan: StepPlan,
-        num_steps: int,
         batch: int,
         guidance_scale: float,
         seed: int,
-        predictor: str | Predictor,
-    ) -> Iterator[Step]:
+    ) -> dict[str, Any]:
+        """What both loops are told: denoiser, noise, conditioning, name of the latents."""
         conditioning = dict(conditioning or {})
         self._check_conditioning(conditioning)
         batch = max([batch, *(len(value) for value in conditioning.values())])
         if guidance_scale != 1.0:
             denoiser = ClassifierFreeGuidance(denoiser, guidance_scale, self._negative(batch))
         manifest = self.bundle.manifest
-        noise = draw_noise((batch, *manifest.latent_shape), seed)
-        return run_steps(
-            denoiser,
-            self.scheduler,
-            noise,
-            plan,
-            num_steps,
-            predictor=predictor,
-            conditioning=conditioning,
-            latents_name=manifest.latents.name,
-        )
+        return {
+            "denoiser": denoiser,
+            "noise": draw_noise((batch, *manifest.latent_shape), seed),
+            "conditioning": conditioning,
+            "latents_name": manifest.latents.name,
+        }
 
     def _negative(self, batch: int) -> dict[str, torch.Tensor]:
         labels = self.bundle.manifest.labels
@@ -195,11 +212,12 @@ class Session:
             )
 
 
-class _Timer:
+class _Meter:
     """Counts the calls of a denoiser and the time inside it."""
 
-    def __init__(self, denoiser: Denoiser):
+    def __init__(self, denoiser: Denoiser, on_call: Callable[[], None] | None):
         self._denoiser = denoiser
+        self._on_call = on_call
         self.calls = 0
         self.seconds = 0.0
 
@@ -208,4 +226,6 @@ class _Timer:
         output = self._denoiser(**inputs)
         self.seconds += time.perf_counter() - start
         self.calls += 1
+        if self._on_call:
+            self._on_call()
         return output

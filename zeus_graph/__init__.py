@@ -1,7 +1,23 @@
 """The method: which steps call the denoiser, and what fills the others."""
 
 from zeus_trt.zeus_graph.controller import StepController
+from zeus_trt.zeus_graph.fold import fold
 from zeus_trt.zeus_graph.plan import PRESETS, WINDOWS, StepPlan
 from zeus_trt.zeus_graph.predictor import PREDICTORS, Predictor
+from zeus_trt.zeus_graph.sampling_program import SamplingProgram
+from zeus_trt.zeus_graph.solver_program import SolverProgram
+from zeus_trt.zeus_graph.trace import UntraceableError, trace
 
-__all__ = ["PREDICTORS", "PRESETS", "WINDOWS", "Predictor", "StepController", "StepPlan"]
+__all__ = [
+    "PREDICTORS",
+    "PRESETS",
+    "WINDOWS",
+    "Predictor",
+    "SamplingProgram",
+    "SolverProgram",
+    "StepController",
+    "StepPlan",
+    "UntraceableError",
+    "fold",
+    "trace",
+]

@@ -4,7 +4,6 @@ import hashlib
 import json
 import math
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.files import write_atomically
 
 FORMAT = 1
 
@@ -67,20 +67,9 @@ def save(path: str | os.PathLike, data: Any) -> None:
     Raises:
         ZeusError: The folder does not exist or cannot be written.
     """
-    path = Path(path)
     text = json.dumps(data, allow_nan=False) + "\n"
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise ZeusError(f"{path}: got {error.strerror}; expected a folder to write to. Choose another path.") from error
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(temporary, 0o644)  # mkstemp makes files that only the owner reads
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with write_atomically(Path(path)) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def load(path: str | os.PathLike) -> Any:

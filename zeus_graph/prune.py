@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-_DEPENDENT = 1e-12  # relative residual below which a row is a combination of others
-_GROWTH = 16.0  # largest accepted growth of coefficients; more would cost float32 digits
+_RANK = 1e-13  # singular value, relative to the largest, that counts as zero
+_WEIGHT = 4.0  # largest accepted weight of the sample in a dropped latent; more would cost float32 digits
 
 
 def prune(
@@ -47,28 +47,31 @@ def _drop_dependent(
     matrices: list[np.ndarray], input_rows: list[np.ndarray]
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     for k in range(len(matrices) - 1):
-        kept, expansion = _independent_rows(matrices[k])
-        if len(kept) == len(expansion):
-            continue
-        following = np.hstack([matrices[k + 1][:, :-1] @ expansion, matrices[k + 1][:, -1:]])
-        if np.abs(following).max() <= _GROWTH * np.abs(matrices[k + 1]).max():
-            matrices[k] = matrices[k][kept]
-            matrices[k + 1] = following
-            input_rows[k + 1] = input_rows[k + 1] @ expansion
+        while (found := _dependent_row(matrices[k])) is not None:
+            row, weights = found
+            matrices[k] = np.delete(matrices[k], row, axis=0)
+            following = matrices[k + 1] + np.outer(matrices[k + 1][:, row], np.append(weights, 0.0))
+            matrices[k + 1] = np.delete(following, row, axis=1)
+            input_rows[k + 1] = np.delete(input_rows[k + 1] + input_rows[k + 1][row] * weights, row)
     return matrices, input_rows
 
 
-def _independent_rows(matrix: np.ndarray) -> tuple[list[int], np.ndarray]:
-    """The first rows that span the others, and ``expansion`` with ``matrix == expansion @ matrix[kept]``."""
-    kept = [0]
-    expansion = np.zeros((len(matrix), len(matrix)))
-    expansion[0, 0] = 1.0
-    for index in range(1, len(matrix)):
-        row = matrix[index]
-        weights = np.linalg.lstsq(matrix[kept].T, row, rcond=None)[0]
-        if np.linalg.norm(row - weights @ matrix[kept]) <= _DEPENDENT * np.linalg.norm(row):
-            expansion[index, : len(kept)] = weights
-        else:
-            expansion[index, len(kept)] = 1.0
-            kept.append(index)
-    return kept, expansion[:, : len(kept)]
+def _dependent_row(matrix: np.ndarray) -> tuple[int, np.ndarray] | None:
+    """A row but the first that the others make, and the weights that make it; None if there is none to drop.
+
+    Of the rows in a dependency, the one that takes the smallest weights in units of the rows' lengths.
+    """
+    if len(matrix) == 1:
+        return None
+    lengths = np.linalg.norm(matrix, axis=1)
+    lengths[lengths == 0] = 1.0
+    vectors, values, _ = np.linalg.svd(matrix / lengths[:, None])
+    if len(values) == len(matrix) and values[-1] > _RANK * values[0]:
+        return None
+    null = vectors[:, -1]
+    row = 1 + int(np.argmax(np.abs(null[1:])))
+    if abs(null[0]) > _WEIGHT * abs(null[row]):
+        return None
+    weights = -(null / null[row]) * (lengths[row] / lengths)
+    weights[row] = 0.0
+    return row, weights

@@ -51,6 +51,7 @@ sampling_options = [
     click.option("--guidance-scale", default=2.0, show_default=True, help="Classifier-free guidance; 1 turns it off."),
     click.option("--seed", default=0, show_default=True, help="Seed of the initial noise."),
     click.option("--predictor", default="zeus", show_default=True, help="Rule that fills skipped steps."),
+    click.option("--mode", default="auto", show_default=True, help="auto, program, or step."),
 ]
 
 
@@ -64,16 +65,19 @@ def _with_sampling_options(command):
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Bundle folder to make.")
 @click.option("--null-label", type=int, help="Label of unconditional rows.  [default: the model's last]")
+@click.option("--steps", type=Numbers(), default="20,30,50", show_default=True, help="Step counts of stored solvers.")
 @click.option("--tolerance", default=1e-4, show_default=True, help="Largest relative error to the eager model.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing bundle.")
-def export(model: Path, output: Path, null_label: int | None, tolerance: float, overwrite: bool) -> None:
+def export(model: Path, output: Path, null_label: int | None, steps, tolerance: float, overwrite: bool) -> None:
     """Export the diffusers model folder MODEL to a bundle, and verify it."""
     from zeus_trt.export import export_bundle
 
     click.echo(f"exporting {model} ...", err=True)
-    bundle = export_bundle(model, output, null_label=null_label, tolerance=tolerance, overwrite=overwrite)
+    bundle = export_bundle(model, output, null_label=null_label, steps=steps, tolerance=tolerance, overwrite=overwrite)
     worst = max(record.relative_error for record in bundle.manifest.verification)
     click.echo(f"{output}: {bundle.manifest.denoiser_class}, relative error to eager {worst:.1e}")
+    stored = [str(num_steps) for num_steps in steps if bundle.solver_file(num_steps).is_file()]
+    click.echo(f"stored solvers: {', '.join(stored) or 'none, it runs step by step'}")
 
 
 @main.command()
@@ -83,7 +87,9 @@ def export(model: Path, output: Path, null_label: int | None, tolerance: float, 
 @click.option("--plan", "plan_text", help="Step plan, such as FFFFXRFXRF, instead of --ratio.")
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Picture to write.")
 @json_option
-def run(bundle, steps, labels, num_images, guidance_scale, seed, predictor, ratio, plan_text, output, as_json) -> None:
+def run(
+    bundle, steps, labels, num_images, guidance_scale, seed, predictor, mode, ratio, plan_text, output, as_json
+) -> None:
     """Make pictures with the BUNDLE's engine."""
     from zeus_trt.pictures import draw_grid
     from zeus_trt.runtime import Session
@@ -91,16 +97,16 @@ def run(bundle, steps, labels, num_images, guidance_scale, seed, predictor, rati
 
     session = Session(bundle)
     plan = StepPlan(plan_text) if plan_text else session.plan(steps, ratio)
-    with _writes(output) as temporary, _progress(plan.num_steps) as bar:
+    with _writes(output) as temporary, _progress(plan.nfe) as bar:
         result = session.generate(
             session.label_images(labels, num_images), plan=plan, num_steps=steps, batch=num_images,
-            guidance_scale=guidance_scale, seed=seed, predictor=predictor, on_step=lambda step: bar.update(),
+            guidance_scale=guidance_scale, seed=seed, predictor=predictor, mode=mode, on_call=bar.update,
         )  # fmt: skip
         draw_grid({"": result.latents}).save(temporary, format=_picture_format(output))
     report = result.report
     click.echo(
         f"{output}: {report.nfe} of {plan.num_steps} calls, {report.total_seconds:.2f} s "
-        f"(engine {report.engine_seconds:.2f} s) on {report.backend}"
+        f"(engine {report.engine_seconds:.2f} s) on {report.backend}, {report.mode} mode"
     )
     _echo_json(as_json, {"output": str(output), **vars(report)})
 
@@ -113,7 +119,7 @@ def run(bundle, steps, labels, num_images, guidance_scale, seed, predictor, rati
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Folder for the image grid and the table.")
 @json_option
 def compare(
-    bundle, steps, labels, num_images, guidance_scale, seed, predictor, ratios, rounds, output, as_json
+    bundle, steps, labels, num_images, guidance_scale, seed, predictor, mode, ratios, rounds, output, as_json
 ) -> None:
     """Compare skipped runs of BUNDLE with the full run: time, quality, memory."""
     from zeus_trt.calibration import compare_ratios
@@ -123,8 +129,8 @@ def compare(
     with _progress(None) as bar:
         comparison = compare_ratios(
             session, session.label_images(labels, num_images), ratios=ratios, num_steps=steps, batch=num_images,
-            guidance_scale=guidance_scale, seed=seed, predictor=predictor, rounds=rounds, output=output,
-            on_step=lambda step: bar.update(),
+            guidance_scale=guidance_scale, seed=seed, predictor=predictor, mode=mode, rounds=rounds, output=output,
+            on_call=bar.update,
         )  # fmt: skip
     click.echo(comparison.to_table())
     _echo_json(as_json, comparison.to_json())
@@ -182,7 +188,7 @@ def demo(output: Path, as_json: bool) -> None:
     from zeus_trt.demo import run_demo
 
     with _progress(None) as bar:
-        comparison = run_demo(output, on_step=lambda step: bar.update(), say=lambda text: click.echo(text, err=True))
+        comparison = run_demo(output, on_call=bar.update, say=lambda text: click.echo(text, err=True))
     click.echo(comparison.to_table())
     click.echo(f"picture: {output / 'grid.png'}   bundle: {output / 'bundle'}")
     _echo_json(as_json, comparison.to_json())
@@ -191,7 +197,7 @@ def demo(output: Path, as_json: bool) -> None:
 def _progress(total: int | None):
     from tqdm import tqdm
 
-    return tqdm(total=total, unit="step", leave=False, disable=None, file=sys.stderr)
+    return tqdm(total=total, unit="call", leave=False, disable=None, file=sys.stderr)
 
 
 def _writes(path: Path):

@@ -8,18 +8,18 @@ import torch
 
 from zeus_trt.calibration import Comparison, compare_ratios
 from zeus_trt.export import export_bundle
-from zeus_trt.runtime import Session, Step
+from zeus_trt.runtime import Session
 
 
 def run_demo(
-    output: Path, *, on_step: Callable[[Step], None] | None = None, say: Callable[[str], None] = print
+    output: Path, *, on_call: Callable[[], None] | None = None, say: Callable[[str], None] = print
 ) -> Comparison:
     """Exports the digits UNet that ships with the package, and compares r = 0, 2, 3, 4.
 
     Args:
         output: Folder for ``bundle``, ``grid.png`` and ``comparison.json``; a bundle that is
             there from an earlier demo is replaced.
-        on_step: Called after every step of every run.
+        on_call: Called after every engine call.
         say: Takes a line of progress.
     """
     say("exporting the digits model to ONNX, and verifying it (10-20 s) ...")
@@ -35,5 +35,5 @@ def run_demo(
         seed=7,
         rounds=2,
         output=output,
-        on_step=on_step,
+        on_call=on_call,
     )

@@ -55,7 +55,7 @@ def test_a_speedup_above_its_bound_is_called_a_measuring_error(comparison):
 def test_an_output_that_cannot_be_made_is_refused_before_the_work(flow_session, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ZeusError, match="cannot be made"):
-        compare_ratios(flow_session, LABELS, num_steps=10, output=tmp_path / "file" / "folder", on_step=pytest.fail)
+        compare_ratios(flow_session, LABELS, num_steps=10, output=tmp_path / "file" / "folder", on_call=pytest.fail)
 
 
 def test_peak_memory_sees_an_allocation():

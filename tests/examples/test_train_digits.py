@@ -1,4 +1,4 @@
-"""The script that trained the digits models: it learns, writes a loadable folder, and fails cleanly."""
+"""The training script of the digits models: it learns, writes a loadable folder, and fails cleanly."""
 
 import importlib
 import json

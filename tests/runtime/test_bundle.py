@@ -28,6 +28,7 @@ def test_a_moved_bundle_opens(bundle):
         "denoiser.onnx",
         "denoiser.onnx.data",
         "scheduler/scheduler_config.json",
+        *(f"solvers/{n}.json" for n in (20, 30, 50)),
     }
     assert Manifest.from_json(opened.manifest.to_json()) == opened.manifest
 

@@ -26,7 +26,7 @@ def test_full_run_is_the_plain_diffusers_loop_to_the_bit(open_session, model):
         {"class_labels": labels}, plan=session.plan(8, 0), num_steps=8, guidance_scale=2.0, seed=4
     )
 
-    scheduler = session.scheduler
+    scheduler = session.solver.scheduler
     scheduler.set_timesteps(8)
     latents = torch.randn(2, 1, 32, 32, generator=torch.Generator().manual_seed(4))
     latents = latents * getattr(scheduler, "init_noise_sigma", 1.0)

@@ -46,7 +46,7 @@ def run_steps(
     scheduler = copy.deepcopy(scheduler)
     custom = {"sigmas", "timesteps"} & set(schedule)
     scheduler.set_timesteps(**schedule if custom else {"num_inference_steps": num_steps, **schedule})
-    if begin and hasattr(scheduler, "set_begin_index"):
+    if hasattr(scheduler, "set_begin_index"):  # without it a schedule whose first timestep repeats starts at the second
         scheduler.set_begin_index(begin)
     controller = StepController(plan, predictor, grid)
     for i, t in enumerate(scheduler.timesteps[begin:]):

@@ -1,0 +1,71 @@
+"""Folding: solver, step plan and predictor become one matrix per full step."""
+
+import numpy as np
+
+from zeus_trt.zeus_graph.plan import StepPlan
+from zeus_trt.zeus_graph.predictor import Predictor, Row, last_uses
+from zeus_trt.zeus_graph.prune import prune
+from zeus_trt.zeus_graph.sampling_program import SamplingProgram
+from zeus_trt.zeus_graph.solver_program import SolverProgram
+
+
+def fold(solver: SolverProgram, plan: StepPlan, predictor: str | Predictor = "zeus") -> SamplingProgram:
+    """Multiplies the skipped steps into the full step before each of them.
+
+    Args:
+        solver: The traced solver.
+        plan: One letter per evaluation of ``solver``.
+        predictor: Name of a predictor, or a ``Predictor``.
+
+    Returns:
+        The program of the whole trajectory: as many entries as the plan has full steps.
+
+    Raises:
+        ZeusError: The plan has another length than the solver, the predictor cannot
+            serve the plan, or it measures in sigmas that the solver does not know.
+    """
+    plan.check_length(solver.num_evaluations)
+    predictor = Predictor.parse(predictor)
+    grid = solver.sigmas if predictor.abscissa == "sigma" else solver.timesteps
+    steps = plan.full_steps
+    matrices = _blocks(solver, plan, predictor.rows(plan, grid))
+    # A row over the solver's state, widened by zeros for the outputs that the state keeps besides.
+    input_rows = [
+        np.pad(solver.input_rows[step], (0, matrix.shape[1] - 1 - solver.input_rows[step].size))
+        for step, matrix in zip(steps, matrices, strict=True)
+    ]
+    matrices, input_rows = prune(matrices, input_rows)
+    with_inputs = [np.vstack([m, row @ m]) for m, row in zip(matrices, input_rows[1:], strict=False)]
+    return SamplingProgram(
+        steps=steps,
+        timesteps=tuple(solver.timesteps[step] for step in steps),
+        matrices=(*with_inputs, matrices[-1]),
+        first_input=float(input_rows[0][0]),
+        init_noise_sigma=solver.init_noise_sigma,
+        plan=plan.steps,
+        predictor=predictor.to_json(),
+        solver=solver.fingerprint,
+    )
+
+
+def _blocks(solver: SolverProgram, plan: StepPlan, rows: tuple[Row | None, ...]) -> list[np.ndarray]:
+    """One matrix per full step over [solver state; kept outputs; model output], skipped steps multiplied in."""
+    last_use = last_uses(rows)
+    kept: list[int] = []  # steps whose used output follows the solver's state
+    blocks: list[np.ndarray] = []
+    for step, (matrix, row) in enumerate(zip(solver.matrices, rows, strict=True)):
+        size = matrix.shape[1] - 1
+        inputs = np.eye(size + len(kept) + 1)  # state, kept outputs, model output
+        if row is None:
+            output = inputs[-1]
+        else:
+            inputs = inputs[:-1, :-1]  # no model output at a skipped step
+            output = np.sum([weight * inputs[size + kept.index(source)] for source, weight in row.items()], axis=0)
+        outputs = {source: inputs[size + place] for place, source in enumerate(kept)} | {step: output}
+        kept = [source for source in outputs if last_use.get(source, -1) > step]
+        update = np.vstack([matrix @ np.vstack([inputs[:size], output]), *(outputs[source] for source in kept)])
+        if row is None:
+            blocks.append(update)
+        else:
+            blocks[-1] = update @ blocks[-1]
+    return blocks

@@ -1,0 +1,142 @@
+"""The whole trajectory as numbers: one matrix per full step."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.zeus_graph import json_file
+from zeus_trt.zeus_graph.plan import StepPlan
+
+_THING = "sampling program"
+
+
+@dataclass(frozen=True, eq=False)
+class SamplingProgram:
+    """Solver, step plan and predictor in one table of coefficients.
+
+    The state is a stack of latents that begins as ``[initial sample]``; the first model
+    input is ``first_input * sample``. Full step k calls the denoiser at ``timesteps[k]``,
+    and its output o gives ``[next state; next input] = matrices[k] @ [state; o]``. The
+    last matrix has one row: the final sample.
+
+    Args:
+        steps: Index of every full step among the evaluations.
+        timesteps: Timestep of every full step.
+        matrices: Per full step k shape (L_(k+1) + 1, L_k + 1), float64; the last (1, L_k + 1).
+        first_input: Factor on the initial sample for the first model input.
+        init_noise_sigma: Standard deviation of the initial sample.
+        plan: The step plan, one letter per evaluation.
+        predictor: The predictor as JSON data.
+        solver: Fingerprint of the folded ``SolverProgram``.
+
+    Raises:
+        ZeusError: The parts do not fit each other.
+    """
+
+    steps: tuple[int, ...]
+    timesteps: tuple[float, ...]
+    matrices: tuple[np.ndarray, ...]
+    first_input: float
+    init_noise_sigma: float
+    plan: str
+    predictor: Mapping[str, Any]
+    solver: str
+
+    def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "steps", tuple(int(step) for step in self.steps))
+            object.__setattr__(self, "timesteps", tuple(float(t) for t in self.timesteps))
+            json_file.freeze([self.timesteps, (self.first_input, self.init_noise_sigma)], 1)
+            object.__setattr__(self, "matrices", json_file.freeze(self.matrices, 2))
+            object.__setattr__(self, "predictor", json_file.plain(dict(self.predictor)))
+            self._check_shapes()
+        except (TypeError, ValueError, AttributeError) as error:
+            raise _malformed(error) from error
+
+    def _check_shapes(self) -> None:
+        if self.steps != StepPlan(self.plan).full_steps:
+            raise ValueError("its steps are not the full steps of its plan")
+        if not len(self.steps) == len(self.timesteps) == len(self.matrices):
+            raise ValueError("its lists differ in length")
+        rows = 2
+        for k, matrix in enumerate(self.matrices):
+            if matrix.shape[1] != rows:
+                raise ValueError(f"the shape of full step {k} does not follow from those before")
+            rows = matrix.shape[0]
+        if rows != 1:
+            raise ValueError("the last matrix has more than one row")
+
+    @property
+    def nfe(self) -> int:
+        """How often a run calls the denoiser."""
+        return len(self.steps)
+
+    @property
+    def num_latents(self) -> int:
+        """The most latents that are alive between two full steps; the model output is not counted."""
+        return max(matrix.shape[1] - 1 for matrix in self.matrices)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 in hex of all that the program holds."""
+        return json_file.digest(self._content())
+
+    def _content(self) -> dict[str, Any]:
+        return {
+            "format": json_file.FORMAT,
+            "solver": self.solver,
+            "plan": self.plan,
+            "predictor": self.predictor,
+            "init_noise_sigma": self.init_noise_sigma,
+            "first_input": self.first_input,
+            "steps": list(self.steps),
+            "timesteps": list(self.timesteps),
+            "matrices": [matrix.tolist() for matrix in self.matrices],
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """The program as JSON data; ``from_json`` reads it back bit for bit."""
+        return {**self._content(), "fingerprint": self.fingerprint}
+
+    @classmethod
+    def from_json(cls, data: Any) -> "SamplingProgram":
+        """Reads what ``to_json`` wrote.
+
+        Raises:
+            ZeusError: An unknown format, or malformed content.
+        """
+        json_file.check_format(data, _THING)
+        try:
+            program = cls(
+                steps=data["steps"],
+                timesteps=data["timesteps"],
+                matrices=data["matrices"],
+                first_input=float(data["first_input"]),
+                init_noise_sigma=float(data["init_noise_sigma"]),
+                plan=data["plan"],
+                predictor=data["predictor"],
+                solver=str(data["solver"]),
+            )
+            if data["fingerprint"] != program.fingerprint:
+                raise ValueError("its fingerprint is that of another program")
+        except (KeyError, TypeError, ValueError) as error:
+            raise _malformed(error) from error
+        return program
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the program as a JSON file, whole or not at all."""
+        json_file.save(path, self.to_json())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> "SamplingProgram":
+        """Reads a file that ``save`` wrote; raises ZeusError where there is none."""
+        return cls.from_json(json_file.load(path))
+
+
+def _malformed(error: Exception) -> ZeusError:
+    reason = f"no {error}" if isinstance(error, KeyError) else str(error)
+    return ZeusError(f"{_THING}: got malformed content ({reason}); expected a folded solver. Fold it again.")

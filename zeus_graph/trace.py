@@ -1,0 +1,295 @@
+"""Tracing: a diffusers scheduler, run on coefficients instead of pixels, becomes a SolverProgram.
+
+No scheduler is named, patched or subclassed here: whether one can be traced is found by running it.
+"""
+
+import contextlib
+import copy
+import inspect
+import math
+import random
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.zeus_graph.prune import prune
+from zeus_trt.zeus_graph.solver_program import SolverProgram
+
+_TOLERANCE = 1e-5  # of the probe: above the float32 casts inside schedulers, far below any clipping
+_AMPLITUDES = (1e-2, 1e2)
+
+
+class UntraceableError(ZeusError):
+    """The scheduler is stochastic, nonlinear or needs more than sample and model output; step mode serves it."""
+
+
+def trace(scheduler: Any, num_steps: int, *, begin: int = 0, **schedule: Any) -> SolverProgram:
+    """Reads the matrices of a scheduler off its own code.
+
+    The channels of a float64 sample of shape (1, W, 1, 1) serve as a basis: the sample,
+    every tensor that the scheduler keeps, and the model output are each one basis vector,
+    laid anew before every evaluation. A run on random data then proves the result.
+
+    Args:
+        scheduler: A diffusers scheduler. It and the global random states stay as they are.
+        num_steps: Number of steps, as given to ``set_timesteps``.
+        begin: Index of the first evaluation in ``scheduler.timesteps`` (image to image).
+        **schedule: More arguments of ``set_timesteps``: ``sigmas``, ``timesteps``, ``mu`` ...
+            ``sigmas`` and ``timesteps`` stand in for the number of steps.
+
+    Raises:
+        UntraceableError: The scheduler is not linear, not deterministic, or its ``step``
+            cannot be called with just model output, timestep and sample.
+        ZeusError: ``set_timesteps`` refuses the arguments, or ``begin`` is out of range.
+    """
+    with _random_states_kept(), torch.inference_mode():
+        prepared = _prepare(scheduler, num_steps, begin, schedule)
+        timesteps = tuple(float(t) for t in prepared.timesteps[begin:])
+        matrices, input_rows = prune(*_read(prepared, begin))
+        config = dict(getattr(prepared, "config", {}))
+        program = SolverProgram(
+            scheduler=type(scheduler).__name__,
+            config=config,
+            num_steps=num_steps,
+            begin=begin,
+            timesteps=timesteps,
+            sigmas=_sigmas(prepared, timesteps, begin),
+            input_rows=tuple(input_rows),
+            matrices=tuple(matrices),
+            init_noise_sigma=float(getattr(prepared, "init_noise_sigma", 1.0)),
+            prediction_type=config.get("prediction_type"),
+        )
+        _prove(prepared, program)
+    return program
+
+
+def _prepare(scheduler: Any, num_steps: int, begin: int, schedule: Mapping[str, Any]) -> Any:
+    """A copy of the scheduler, on the CPU, whose schedule is set."""
+    name = type(scheduler).__name__
+    moved = {id(tensor): tensor.cpu() for tensor in _tensors(scheduler) if tensor.device.type != "cpu"}
+    prepared = copy.deepcopy(scheduler, moved)
+    custom = any(schedule.get(key) is not None for key in ("sigmas", "timesteps"))
+    if not custom:
+        schedule = {"num_inference_steps": num_steps, **schedule}
+    if not hasattr(prepared, "step") or not hasattr(prepared, "set_timesteps"):
+        raise UntraceableError(
+            f"scheduler: got {name}, without step or set_timesteps; expected a diffusers scheduler with both. "
+            "Use another scheduler."
+        )
+    try:
+        prepared.set_timesteps(**schedule)
+        total = len(prepared.timesteps)
+    except Exception as error:
+        raise ZeusError(
+            f"{name}.set_timesteps: got {schedule}, which raised {type(error).__name__} ({error}); expected arguments "
+            "that it takes. Change them."
+        ) from error
+    if not all(math.isfinite(t) for t in prepared.timesteps):
+        raise ZeusError(
+            f"{name}.set_timesteps: got {schedule}, which makes timesteps that are not finite; expected a schedule of "
+            "numbers. Change them."
+        )
+    found = getattr(prepared, "num_inference_steps", None)
+    if custom and found is not None and found != num_steps:
+        raise ZeusError(
+            f"num_steps: got {num_steps}; expected {found}, the steps that the given sigmas or timesteps make. "
+            "Change one of them."
+        )
+    if not 0 <= begin < total:
+        raise ZeusError(f"begin: got {begin}; expected 0..{total - 1}, an index of the timesteps. Change it.")
+    if hasattr(prepared, "set_begin_index"):
+        prepared.set_begin_index(begin)
+    return prepared
+
+
+class _Run:
+    """One pass through the scheduler's own loop, on a copy, watched for random draws."""
+
+    def __init__(self, prepared: Any, begin: int):
+        self.scheduler = copy.deepcopy(prepared)
+        self.timesteps = self.scheduler.timesteps[begin:]
+        self._generator = torch.Generator()
+        takes_generator = "generator" in inspect.signature(self.scheduler.step).parameters
+        self._arguments = {"generator": self._generator} if takes_generator else {}
+        self._random = _random_states(self._generator)
+
+    def scale(self, i: int, sample: torch.Tensor) -> torch.Tensor:
+        """The model input of evaluation ``i``."""
+        if not hasattr(self.scheduler, "scale_model_input"):
+            return sample
+        return self._watch(i, sample, lambda: self.scheduler.scale_model_input(sample, self.timesteps[i]))
+
+    def step(self, i: int, output: torch.Tensor, sample: torch.Tensor) -> torch.Tensor:
+        """The sample after evaluation ``i``."""
+
+        def call() -> torch.Tensor:
+            result = self.scheduler.step(output, self.timesteps[i], sample, **self._arguments)
+            return result.prev_sample if hasattr(result, "prev_sample") else result[0]
+
+        return self._watch(i, sample, call)
+
+    def refuse(self, i: int, found: str) -> UntraceableError:
+        """The error that says what was found at evaluation ``i``."""
+        return UntraceableError(
+            f"{type(self.scheduler).__name__}: got {found}, at evaluation {i}; expected a solver that is linear in "
+            "sample and model output, and deterministic. Run it in step mode."
+        )
+
+    def _watch(self, i: int, sample: torch.Tensor, call: Callable[[], torch.Tensor]) -> torch.Tensor:
+        try:
+            result = call()
+        except Exception as error:
+            raise self.refuse(i, f"{type(error).__name__} ({error}) on a bare sample and model output") from error
+        before, self._random = self._random, _random_states(self._generator)
+        if self._random != before:
+            raise self.refuse(i, "a stochastic step (it draws random numbers)")
+        if not isinstance(result, torch.Tensor) or result.shape != sample.shape:
+            raise self.refuse(i, "a result of another shape than the sample")
+        return result
+
+
+def _read(prepared: Any, begin: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Matrices and input rows of all evaluations, over everything that the scheduler keeps."""
+    width = len(prepared.timesteps) + 8
+    while True:
+        run = _Run(prepared, begin)
+        result = _read_within(run, width)
+        if result is not None:
+            return result
+        width *= 2
+
+
+def _read_within(run: _Run, width: int) -> tuple[list[np.ndarray], list[np.ndarray]] | None:
+    """The same with ``width`` basis vectors; None if the state outgrows them."""
+    basis = torch.eye(width, dtype=torch.float64).reshape(width, 1, width, 1, 1)
+    matrices, input_rows = [], []
+    size = 1
+    for i in range(len(run.timesteps)):
+        if size + 2 > width:  # one for the model output, and one that stays unused to reveal constants
+            return None
+        input_rows.append(_coefficients(run, i, run.scale(i, basis[0].clone()), size))
+        sample = run.step(i, basis[size].clone(), basis[0].clone())
+        kept = [t for t in _tensors(run.scheduler) if t.shape == basis[0].shape and t.is_floating_point()]
+        places = {_coefficients(run, i, sample, size + 1).tobytes(): 0}
+        rows = [_coefficients(run, i, tensor, size + 1) for tensor in kept]
+        for tensor, row in zip(kept, rows, strict=True):
+            if row.any():
+                tensor.copy_(basis[places.setdefault(row.tobytes(), len(places))])
+        matrices.append(np.stack([np.frombuffer(row) for row in places]))
+        size = len(places)
+    return matrices, input_rows
+
+
+def _coefficients(run: _Run, i: int, tensor: torch.Tensor, size: int) -> np.ndarray:
+    """The first ``size`` channels, float64; the others must be zero."""
+    row = tensor.reshape(-1).to(torch.float64, copy=True).numpy() + 0.0  # no -0.0: rows are compared by their bytes
+    if not np.isfinite(row).all():
+        raise run.refuse(i, "a result that is not finite (its own loop then ends in NaN or infinity too)")
+    if row[size:].any():
+        raise run.refuse(i, "a term that comes from neither sample nor model output")
+    return row[:size].copy()
+
+
+def _prove(prepared: Any, program: SolverProgram) -> None:
+    """Compares the program with the scheduler's own loop on small and on large random data."""
+    found = _first_difference(prepared, program)
+    if found is None:
+        return
+    run, i, sample, error = found
+    again = _first_difference(prepared, program)
+    small, large = sample / np.array(_AMPLITUDES)[:, None]
+    if again is None or not np.array_equal(again[2], sample):
+        raise run.refuse(i, "a stochastic step (two runs differ)")
+    if np.abs(small - large).max() > _TOLERANCE * max(np.abs(small).max(), np.abs(large).max()):
+        raise run.refuse(i, "a nonlinear step (it does not scale with its inputs, like clipping or thresholding)")
+    raise run.refuse(i, f"a step that depends on its data (matrices miss it by a relative {error:.1e})")
+
+
+def _first_difference(prepared: Any, program: SolverProgram) -> tuple[_Run, int, np.ndarray, float] | None:
+    """The first evaluation where program and scheduler disagree: the scheduler's values (2, n) and the error."""
+    run = _Run(prepared, program.begin)
+    generator = torch.Generator().manual_seed(0)
+    amplitudes = torch.tensor(_AMPLITUDES, dtype=torch.float64).reshape(2, 1, 1, 1)
+
+    def draw() -> torch.Tensor:
+        return amplitudes * torch.randn(1, 4, 4, 4, generator=generator, dtype=torch.float64)
+
+    def flat(tensor: torch.Tensor) -> np.ndarray:
+        return tensor.to(torch.float64, copy=True).numpy().reshape(2, -1)
+
+    sample = draw()
+    state = flat(sample)[None]
+    for i, (row, matrix) in enumerate(zip(program.input_rows, program.matrices, strict=True)):
+        output = draw()
+        scaled = flat(run.scale(i, sample.clone()))
+        sample = run.step(i, output.clone(), sample)
+        columns = np.concatenate([state, flat(output)[None]])
+        for values, weights, terms in ((scaled, row, state), (flat(sample), matrix[0], columns)):
+            # Errors are measured against the terms of the sum, which may cancel.
+            scale = np.tensordot(np.abs(weights), np.abs(terms), 1).max(axis=-1)
+            error = np.abs(values - np.tensordot(weights, terms, 1)).max(axis=-1)
+            if not (error <= _TOLERANCE * scale).all():
+                return run, i, values, float(np.max(error / np.maximum(scale, np.finfo(float).tiny)))
+        state = np.tensordot(matrix, columns, 1)
+        state[0] = flat(sample)  # no drift between the two: float32 casts add up
+    return None
+
+
+def _tensors(value: Any, seen: set[int] | None = None) -> Iterator[torch.Tensor]:
+    """Every distinct tensor that an object holds, through lists, tuples, dicts, deques and objects."""
+    seen = set() if seen is None else seen
+    if value is None or isinstance(value, (str, bytes, int, float, type, ModuleType)) or id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _tensors(item, seen)
+    elif isinstance(value, (list, tuple, deque, set)):
+        for item in value:
+            yield from _tensors(item, seen)
+    elif hasattr(value, "__dict__"):
+        yield from _tensors(vars(value), seen)
+
+
+def _sigmas(prepared: Any, timesteps: tuple[float, ...], begin: int) -> tuple[float, ...] | None:
+    """The scheduler's sigmas if they stand one to an evaluation, else those of its alphas, else None."""
+    total = len(prepared.timesteps)
+    own = getattr(prepared, "sigmas", None)
+    if own is not None and total <= len(own) <= total + 1:
+        sigmas = [float(sigma) for sigma in own[begin:total]]
+        repeats = [i for i in range(1, len(sigmas)) if sigmas[i] == sigmas[i - 1]]
+        if all(timesteps[i] == timesteps[i - 1] for i in repeats) and np.isfinite(sigmas).all():
+            return tuple(sigmas)
+    alphas = getattr(prepared, "alphas_cumprod", None)
+    if alphas is None or min(timesteps) < 0 or max(timesteps) > len(alphas) - 1:
+        return None
+    alphas = np.asarray(alphas, dtype=np.float64)
+    with np.errstate(all="ignore"):
+        log_sigmas = 0.5 * np.log((1 - alphas) / alphas)
+        derived = np.exp(np.interp(timesteps, np.arange(len(alphas)), log_sigmas))
+    return tuple(derived.tolist()) if np.isfinite(derived).all() else None
+
+
+def _random_states(generator: torch.Generator) -> tuple:
+    _, keys, position, *_ = np.random.get_state()
+    ours, theirs = generator.get_state(), torch.get_rng_state()
+    return ours.numpy().tobytes(), theirs.numpy().tobytes(), np.asarray(keys).tobytes(), position, random.getstate()
+
+
+@contextlib.contextmanager
+def _random_states_kept() -> Iterator[None]:
+    """Puts the global random states of torch, numpy and Python back."""
+    states = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(states[0])
+        np.random.set_state(states[1])
+        random.setstate(states[2])
