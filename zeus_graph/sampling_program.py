@@ -85,6 +85,19 @@ class SamplingProgram:
         """SHA-256 in hex of all that the program holds."""
         return json_file.digest(self._content())
 
+    def describe(self) -> str:
+        """The program for a person, a line per full step: x the sample, h1, h2 ... other latents, o the output."""
+        lines = [f"{self.nfe} full steps, {self.num_latents} latents, fingerprint {self.fingerprint[:12]}"]
+        lines.append(f"x = {self.init_noise_sigma:.6g} noise; input = {self.first_input:.6g} x")
+        for step, timestep, matrix in zip(self.steps, self.timesteps, self.matrices, strict=True):
+            sources = [*_latent_names(matrix.shape[1] - 1), "o"]
+            targets = _latent_names(1) if len(matrix) == 1 else [*_latent_names(len(matrix) - 1), "input"]
+            sums = [f"{target} = {_write_sum(row, sources)}" for target, row in zip(targets, matrix, strict=True)]
+            if len(matrix) > 1 and np.array_equal(matrix[0], matrix[-1]):
+                sums[-1] = "input = new x"
+            lines.append(f"step {step:>3}, t {timestep:>8.3f}: {'; '.join(sums)}")
+        return "\n".join(lines)
+
     def _content(self) -> dict[str, Any]:
         return {
             "format": json_file.FORMAT,
@@ -135,6 +148,15 @@ class SamplingProgram:
     def load(cls, path: str | os.PathLike) -> "SamplingProgram":
         """Reads a file that ``save`` wrote; raises ZeusError where there is none."""
         return cls.from_json(json_file.load(path))
+
+
+def _latent_names(count: int) -> list[str]:
+    return ["x", *(f"h{i}" for i in range(1, count))]
+
+
+def _write_sum(row: np.ndarray, names: list[str]) -> str:
+    terms = [f"{weight:+.6g} {name}" for weight, name in zip(row, names, strict=True) if weight]
+    return " ".join(terms) or "0"
 
 
 def _malformed(error: Exception) -> ZeusError:

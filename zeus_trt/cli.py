@@ -142,19 +142,23 @@ def compare(
 @click.option("--window", default="default", show_default=True, help="default, flow, none, or 0.2,0.1.")
 @click.option("--nfe", type=int, help="Spread this many full steps evenly, instead of --ratio.")
 @click.option("--plan", "plan_text", help="Describe this plan instead.")
+@click.option("--scheduler", type=click.Path(path_type=Path), help="diffusers scheduler config: a file, or its folder.")
+@click.option("--predictor", default="zeus", show_default=True, help="Rule that fills skipped steps.")
+@click.option("--show-program", is_flag=True, help="Print what every full step does to the state; needs --scheduler.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Draw the plan over the sigmas.")
 @json_option
-def plan(steps, ratio, window, nfe, plan_text, as_json) -> None:
+def plan(steps, ratio, window, nfe, plan_text, scheduler, predictor, show_program, output, as_json) -> None:
     """Print a step plan: the string, its full steps, NFE and speed-up bound."""
-    from zeus_trt.zeus_graph.plan import StepPlan, read_window
+    from zeus_trt.planning import make_plan
 
-    if plan_text:
-        step_plan = StepPlan(plan_text)
-    elif nfe is not None:
-        step_plan = StepPlan.spread(steps, nfe)
-    else:
-        step_plan = StepPlan.uniform(steps, ratio, read_window(window))
-    click.echo(step_plan.describe())
-    _echo_json(as_json, {"full_steps": step_plan.full_steps, "nfe": step_plan.nfe, **step_plan.to_json()})
+    if show_program and scheduler is None:
+        raise click.UsageError("--show-program needs --scheduler")
+    planned = make_plan(steps, ratio, window, nfe, plan_text, scheduler, predictor)
+    if output:
+        with _writes(output) as temporary:
+            planned.draw().save(temporary, format=_picture_format(output))
+    click.echo(planned.describe(show_program))
+    _echo_json(as_json, planned.to_json(show_program))
 
 
 @main.command()

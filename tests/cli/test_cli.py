@@ -5,9 +5,12 @@ import shutil
 
 import pytest
 from click.testing import CliRunner
+from conftest import MODELS
+from diffusers import EulerAncestralDiscreteScheduler
 from PIL import Image
 
 from zeus_trt.cli import main
+from zeus_trt.zeus_graph import SamplingProgram
 
 
 def call(*words):
@@ -70,6 +73,24 @@ def test_plan():
     assert last_json(call("plan", "--plan", "ffxf", "--json"))["steps"] == "FFXF"
 
 
+def test_plan_on_a_solver(tmp_path):
+    scheduler = MODELS / "digits-unet-v" / "scheduler"
+    options = ("plan", "--steps", 20, "--ratio", 3, "--scheduler", scheduler)
+    shown = call(*options, "--show-program", "-o", tmp_path / "plan.png")
+    assert shown.exit_code == 0, shown.output
+    assert "10 full steps, 3 latents" in shown.stdout
+    assert len([line for line in shown.stdout.splitlines() if line.startswith("step ")]) == 10
+    assert Image.open(tmp_path / "plan.png").width > 800
+    program = last_json(call(*options, "--show-program", "--json"))["program"]
+    assert SamplingProgram.from_json(program).plan == "FFFFFXRXFXRXFXRXFXFF"
+    assert "program" not in last_json(call(*options, "--json"))
+
+
+def test_plan_is_drawn_without_a_solver(tmp_path):
+    assert call("plan", "-o", tmp_path / "plan.png").exit_code == 0
+    assert Image.open(tmp_path / "plan.png").width > 800
+
+
 def test_doctor_says_what_runs_here():
     done = call("doctor", "--json")
     backends = {backend["name"]: backend for backend in last_json(done)["backends"]}
@@ -115,6 +136,10 @@ def without_data(bundle, tmp_path):
         (("export", "MODEL", "-o", "bundle", "--tolerance", 0), "relative error"),
         (("plan", "--steps", 50, "--ratio", -1), "ratio: got -1"),
         (("plan", "--plan", "FFX"), "got X as the last step"),
+        (("plan", "--scheduler", "OTHER"), "expected a scheduler_config.json"),
+        (("plan", "--scheduler", "ANCESTRAL"), "stochastic"),
+        (("plan", "--predictor", "magic", "--scheduler", "LINEAR"), "expected one of zeus"),
+        (("plan", "-o", "plan.xyz"), "expected a picture's name"),
         (("demo", "-o", "file/demo"), "cannot be written"),
     ],
     ids=lambda value: (
@@ -123,6 +148,8 @@ def without_data(bundle, tmp_path):
 )
 def test_bad_input_is_one_sentence_and_leaves_nothing(bundle, tiny_model, tmp_path, monkeypatch, words, reason):
     names = {"BUNDLE": bundle, "OTHER": tmp_path / "other", "OUT": "out.png", "MODEL": tiny_model}
+    names["LINEAR"], names["ANCESTRAL"] = tiny_model / "scheduler", tmp_path / "ancestral"
+    EulerAncestralDiscreteScheduler().save_pretrained(names["ANCESTRAL"])
     words = [word(bundle, tmp_path) if callable(word) else names.get(word, word) for word in words]
     work = tmp_path / "work"
     work.mkdir()
@@ -141,3 +168,4 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(bundle, tiny_model, tmp_pa
 def test_usage_errors_exit_with_2(bundle):
     assert call("compare", bundle, "--ratios", "a,b").exit_code == 2
     assert call("run", bundle).exit_code == 2
+    assert call("plan", "--show-program").exit_code == 2

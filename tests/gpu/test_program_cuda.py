@@ -1,0 +1,85 @@
+"""Both loops on a CUDA device: equal to the CPU, in full float32, without allocating, and capturable in a graph."""
+
+import diffusers
+import pytest
+import torch
+
+from zeus_trt.runtime import ProgramLoop, draw_noise, run_steps
+from zeus_trt.zeus_graph import StepPlan, fold, trace
+
+SOLVERS = ["EulerDiscreteScheduler", "DPMSolverMultistepScheduler", "FlowMatchEulerDiscreteScheduler"]
+
+
+def toy(sample, timestep):
+    return torch.tanh(sample.roll(1, 1) * 1.3) + 0.001 * timestep[:, None, None, None]
+
+
+def compile_toy(name):
+    scheduler = getattr(diffusers, name)()
+    solver = trace(scheduler, 20)
+    plan = StepPlan.uniform(solver.num_evaluations, 3)
+    return scheduler, plan, fold(solver, plan)
+
+
+@pytest.fixture
+def noise():
+    return draw_noise((2, 4, 64, 64), seed=0)
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_both_modes_agree_with_the_cpu(name, noise):
+    scheduler, plan, program = compile_toy(name)
+    expected = ProgramLoop(program, noise.double()).run(toy, noise.double()).float()
+    on_device = noise.cuda()
+    *_, last = run_steps(toy, scheduler, on_device, plan, 20)
+    for got in (ProgramLoop(program, on_device).run(toy, on_device), last.latents):
+        assert got.is_cuda
+        assert (got.cpu() - expected).norm() < 3e-6 * expected.norm()
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_tf32_does_not_reach_the_state(name, noise):
+    _, _, program = compile_toy(name)
+    on_device = noise.cuda()
+    expected = ProgramLoop(program, on_device).run(toy, on_device)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        assert torch.equal(ProgramLoop(program, on_device).run(toy, on_device), expected)
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def test_a_half_precision_engine_leaves_the_state_in_float32(noise):
+    _, _, program = compile_toy("DPMSolverMultistepScheduler")
+    on_device = noise.cuda()
+    expected = ProgramLoop(program, on_device).run(lambda **x: toy(**x).half().float(), on_device)
+    got = ProgramLoop(program, on_device).run(lambda **x: toy(**x).half(), on_device)
+    assert got.dtype == torch.float32
+    assert torch.equal(got, expected)
+
+
+def test_steps_allocate_nothing(noise):
+    _, _, program = compile_toy("DPMSolverMultistepScheduler")
+    on_device, output = noise.cuda(), torch.ones_like(noise).cuda()
+    loop = ProgramLoop(program, on_device)
+    before = torch.cuda.memory_stats()["allocation.all.allocated"]
+    loop.run(lambda **inputs: output, on_device)
+    assert torch.cuda.memory_stats()["allocation.all.allocated"] == before
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_a_whole_trajectory_is_captured_in_one_graph(name, noise):
+    _, _, program = compile_toy(name)
+    start = noise.cuda()
+    loop = ProgramLoop(program, start)
+    expected = loop.run(toy, start).clone()
+    other = ProgramLoop(program, start).run(toy, start.flip(0)).clone()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        latents = loop.run(toy, start)
+    graph.replay()
+    assert torch.equal(latents, expected)
+    start.copy_(start.flip(0).clone())
+    graph.replay()
+    assert torch.equal(latents, other)

@@ -1,0 +1,101 @@
+"""What `zeus-trt plan` shows: a plan, alone or on a solver."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.zeus_graph import SamplingProgram, SolverProgram, StepPlan, fold, trace
+from zeus_trt.zeus_graph.plan import read_window
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+_COLOURS = {"F": "#1f4e79", "X": "#e08a1e", "R": "#c9c9c9"}
+_MEANINGS = {"F": "full", "X": "extrapolated", "R": "reused"}
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan, and the solver and program that it was laid on, if any."""
+
+    plan: StepPlan
+    solver: SolverProgram | None
+    program: SamplingProgram | None
+
+    def describe(self, with_program: bool = False) -> str:
+        """The plan for a person, with the program's arithmetic on request."""
+        return self.plan.describe() + (f"\n{self.program.describe()}" if with_program and self.program else "")
+
+    def to_json(self, with_program: bool = False) -> dict[str, Any]:
+        """The plan as JSON data, with the program on request."""
+        program = {"program": self.program.to_json()} if with_program and self.program else {}
+        return {**self.plan.to_json(), "full_steps": self.plan.full_steps, "nfe": self.plan.nfe, **program}
+
+    def draw(self) -> "Image.Image":
+        """A strip of full, extrapolated and reused steps over the solver's sigmas (over the steps without a solver)."""
+        import io
+
+        from matplotlib.figure import Figure
+        from matplotlib.patches import Patch
+        from PIL import Image
+
+        sigmas = self.solver.sigmas if self.solver else None
+        grid = list(sigmas or range(self.plan.num_steps))
+        figure = Figure(figsize=(10, 1.9), layout="constrained")
+        axes = figure.add_subplot()
+        axes.vlines(grid, 0, 1, colors=[_COLOURS[kind] for kind in self.plan.steps], linewidth=3.5)
+        axes.set(yticks=[], ylim=(0, 1), xlabel="sigma" if sigmas else "step")
+        if sigmas:
+            axes.set_xscale("log" if min(grid) > 0 and max(grid) > 4 else "linear")
+            axes.invert_xaxis()
+        axes.spines[["top", "left", "right"]].set_visible(False)
+        axes.set_title(f"{self.plan.nfe} of {self.plan.num_steps} steps full", loc="left", fontsize=10, pad=8)
+        patches = [Patch(color=colour, label=_MEANINGS[kind]) for kind, colour in _COLOURS.items()]
+        figure.legend(handles=patches, loc="outside upper right", ncols=3, frameon=False, fontsize=9)
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", dpi=120)
+        return Image.open(buffer).convert("RGB")
+
+
+def make_plan(
+    steps: int,
+    ratio: int,
+    window: str = "default",
+    nfe: int | None = None,
+    text: str | None = None,
+    scheduler: Path | None = None,
+    predictor: str = "zeus",
+) -> Planned:
+    """Makes a plan from what the command line gives.
+
+    Args:
+        steps: Solver steps; evaluations of the denoiser where there is no scheduler.
+        ratio: Skipped steps after each full one.
+        window: Name of a window, or two fractions such as ``0.2,0.1``.
+        nfe: Spread this many full steps evenly, instead of ``ratio``.
+        text: The plan itself, instead of all of these.
+        scheduler: Config of a diffusers scheduler, a file or its folder, to lay the plan on.
+        predictor: The rule that fills skipped steps of the program.
+
+    Raises:
+        ZeusError: An invalid plan, no such scheduler, or one that is not linear.
+    """
+    solver = trace(_load(scheduler), steps) if scheduler else None
+    count = solver.num_evaluations if solver else steps
+    if text:
+        plan = StepPlan(text)
+    elif nfe is not None:
+        plan = StepPlan.spread(count, nfe)
+    else:
+        plan = StepPlan.uniform(count, ratio, read_window(window))
+    return Planned(plan, solver, fold(solver, plan, predictor) if solver else None)
+
+
+def _load(path: Path) -> Any:
+    from zeus_trt.runtime.scheduler import load_scheduler
+
+    file = path / "scheduler_config.json" if path.is_dir() else path
+    if not file.is_file():
+        raise ZeusError(f"scheduler: got {path}; expected a scheduler_config.json, or its folder. Give another path.")
+    return load_scheduler(file)
