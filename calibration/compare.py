@@ -96,7 +96,7 @@ class Comparison:
         Console(file=text, width=100).print(table)
         if any(row.above_bound for row in self.rows):
             text.write(
-                "! above the bound, evaluations / NFE: a measuring error, the machine's speed drifted. Run again.\n"
+                "! above evaluations / NFE, which no run can beat: a measuring error, the machine's speed drifted\n"
             )
         shared = self.settings
         text.write(f"{shared['batch']} images, {shared['rounds']} rounds, {shared['backend']} on {self.machine['cpu']}")
@@ -120,8 +120,8 @@ def compare_ratios(
 ) -> Comparison:
     """Runs every ratio from the same noise, in turn, and measures it against the full run.
 
-    The rounds go over all ratios one after the other, so that a machine whose speed
-    drifts favours none. The full run is always among them.
+    The rounds go over all ratios one after the other, every second round backwards, so
+    that a machine whose speed drifts favours none. The full run is always among them.
 
     Args:
         session: Engine and solver.
@@ -145,8 +145,8 @@ def compare_ratios(
     shared: dict[str, Any] = {"num_steps": num_steps, "guidance_scale": guidance_scale, "seed": seed, "batch": batch}
     settings = {**shared, "predictor": predictor, "mode": mode}
     next(session.sample(conditioning, plan=plans[0], **shared))  # warm-up: the engine's first call allocates
-    for _ in range(rounds):
-        for ratio in ratios:
+    for round_ in range(rounds):
+        for ratio in ratios if round_ % 2 == 0 else ratios[::-1]:
             reset_peak_memory()
             result = session.generate(
                 conditioning, plan=plans[ratio], predictor=predictor, mode=mode, on_call=on_call, **shared

@@ -32,7 +32,8 @@ class ProgramLoop:
     def __init__(self, program: SamplingProgram, noise: torch.Tensor):
         self.program = program
         self._updates = [_Update.read(matrix) for matrix in program.matrices]
-        self._timesteps = torch.tensor(program.timesteps, dtype=torch.float32, device=noise.device)
+        timesteps = torch.tensor(program.timesteps, dtype=torch.float32, device=noise.device)
+        self._timesteps = list(timesteps[:, None].expand(-1, len(noise)))
         # The state, twice; the model input where it is not the sample itself; the output where it has another dtype.
         self._buffers = noise.new_zeros(2, program.num_latents, *noise.shape)
         self._input, self._output = torch.empty_like(noise), torch.empty_like(noise)
@@ -61,8 +62,7 @@ class ProgramLoop:
         torch.mul(noise, self.program.init_noise_sigma, out=now[0])
         model_input = torch.mul(now[0], self.program.first_input, out=self._input)
         for timestep, update in zip(self._timesteps, self._updates, strict=True):
-            rows = timestep.expand(len(noise))
-            output = denoiser(**{latents_name: model_input, "timestep": rows, **conditioning})
+            output = denoiser(**{latents_name: model_input, "timestep": timestep}, **conditioning)
             if output.dtype != noise.dtype:
                 output = self._output.copy_(output)
             now.append(output)
