@@ -1,18 +1,15 @@
 """What the tests share: bundles of the digits models, and toy models."""
 
-import json
 import os
 from pathlib import Path
 
 import pytest
 import torch
+from checkout import MODELS
 from filelock import FileLock
 
 from zeus_trt.export import export_bundle
 from zeus_trt.runtime import Bundle, OnnxRuntimeEngine, Session
-
-ROOT = Path(__file__).parents[1]
-MODELS = ROOT / "examples" / "models"
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -66,8 +63,3 @@ def tiny_model(tmp_path_factory):
     unet.save_pretrained(folder / "unet")
     FlowMatchEulerDiscreteScheduler().save_pretrained(folder / "scheduler")
     return folder
-
-
-def edit_json(path: Path, **changes) -> None:
-    """Changes fields of a JSON file."""
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT
+from checkout import ROOT
 
 OPTIONAL = ("diffusers", "onnx", "onnxruntime", "transformers", "tensorrt", "polygraphy", "torchmetrics", "PIL")
 

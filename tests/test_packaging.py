@@ -7,7 +7,7 @@ import sys
 import zipfile
 
 import pytest
-from conftest import ROOT
+from checkout import ROOT
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ import shlex
 import subprocess
 
 import pytest
+from checkout import ROOT
 from click.testing import CliRunner
-from conftest import ROOT
 
 from zeus_trt.cli import main
 

@@ -6,7 +6,7 @@ from functools import cache
 import diffusers
 import pytest
 import torch
-from conftest import ROOT
+from checkout import ROOT
 
 from zeus_trt.calibration import measure_psnr
 

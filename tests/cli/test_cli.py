@@ -4,8 +4,8 @@ import json
 import shutil
 
 import pytest
+from checkout import MODELS
 from click.testing import CliRunner
-from conftest import MODELS
 from diffusers import EulerAncestralDiscreteScheduler
 from PIL import Image
 

@@ -6,7 +6,7 @@ import shutil
 import onnx
 import pytest
 import torch
-from conftest import MODELS, edit_json
+from checkout import MODELS, edit_json
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.export import export_bundle, load_model, verify

@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from conftest import edit_json
+from checkout import edit_json
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import Bundle, Manifest
