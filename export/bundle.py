@@ -1,32 +1,26 @@
-"""Writing a bundle."""
+"""From a bare model folder to a bundle."""
 
-import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.export.folder import STEPS, open_folder, seal, write_solvers
 from zeus_trt.export.model import Model, load_model
 from zeus_trt.export.onnx import EXAMPLE_BATCH, example_inputs, export_onnx
 from zeus_trt.export.verify import TOLERANCE, verify
-from zeus_trt.files import digest_file, write_folder_atomically
-from zeus_trt.machine import LIBRARIES, find_version
 from zeus_trt.runtime.bundle import Bundle
 from zeus_trt.runtime.manifest import (
-    FILE_NAME,
     ONNX_FILE,
     OUTPUT_NAME,
-    FileEntry,
     Labels,
     Manifest,
+    SymbolSpec,
     TensorSpec,
     Verification,
-    solver_name,
+    name_dtype,
 )
 from zeus_trt.runtime.onnxruntime_engine import OnnxRuntimeEngine
 from zeus_trt.runtime.scheduler import load_scheduler
-from zeus_trt.zeus_graph.trace import UntraceableError, trace
-
-STEPS = (20, 30, 50)
 
 
 def export_bundle(
@@ -52,27 +46,14 @@ def export_bundle(
     Raises:
         ZeusError: No such model, an unwritable output, or a graph that disagrees.
     """
-    output = Path(output)
-    if overwrite and output.exists() and not (output / FILE_NAME).is_file():
-        raise ZeusError(f"output: got {output}, which is no bundle; expected one to replace. Choose another folder.")
     model = load_model(model_folder)
     labels = _choose_labels(model, null_label)
-    with write_folder_atomically(output, overwrite) as folder:
+    with open_folder(Path(output), overwrite) as folder:
         export_onnx(model.denoiser, example_inputs(model, EXAMPLE_BATCH), folder / ONNX_FILE)
         records = verify(model, OnnxRuntimeEngine(folder / ONNX_FILE), "onnxruntime", tolerance)
-        _write_solvers(model, steps, folder)
-        manifest = _describe(model, labels, records, folder)
-        (folder / FILE_NAME).write_text(manifest.to_json(), encoding="utf-8")
-    return Bundle(output, manifest)
-
-
-def _write_solvers(model: Model, steps: Sequence[int], folder: Path) -> None:
-    scheduler = load_scheduler(model.scheduler_config)
-    scheduler.save_config(folder / "scheduler")
-    (folder / "solvers").mkdir()
-    with contextlib.suppress(UntraceableError):
-        for num_steps in steps:
-            trace(scheduler, num_steps).save(folder / solver_name(num_steps))
+        write_solvers(load_scheduler(model.scheduler_config), steps, folder)
+        manifest = seal(_describe(model, labels, records), folder)
+    return Bundle(Path(output), manifest)
 
 
 def _choose_labels(model: Model, null_label: int | None) -> Labels | None:
@@ -86,10 +67,9 @@ def _choose_labels(model: Model, null_label: int | None) -> Labels | None:
     return Labels(count=null if null == model.num_labels - 1 else model.num_labels, null=null)
 
 
-def _describe(model: Model, labels: Labels | None, records: tuple[Verification, ...], folder: Path) -> Manifest:
+def _describe(model: Model, labels: Labels | None, records: tuple[Verification, ...]) -> Manifest:
     inputs = example_inputs(model, EXAMPLE_BATCH)
-    latents = inputs[model.latents_name]
-    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    roles = {model.latents_name: "latents", "timestep": "timestep"}
     return Manifest(
         model=model.name,
         component=model.component,
@@ -98,12 +78,12 @@ def _describe(model: Model, labels: Labels | None, records: tuple[Verification, 
         weights_sha256=model.weights_sha256,
         prediction_type=model.prediction_type,
         inputs=tuple(
-            TensorSpec(name, str(value.dtype).removeprefix("torch."), ("batch", *value.shape[1:]))
+            TensorSpec(name, name_dtype(value), ("batch", *value.shape[1:]), roles.get(name, "conditioning"))
             for name, value in inputs.items()
         ),
-        output=TensorSpec(OUTPUT_NAME, "float32", ("batch", *latents.shape[1:])),
+        output=TensorSpec(OUTPUT_NAME, "float32", ("batch", *inputs[model.latents_name].shape[1:]), "output"),
+        symbols=(SymbolSpec("batch", tuple(sorted({record.shape[0] for record in records} | {EXAMPLE_BATCH}))),),
         labels=labels,
         verification=records,
-        versions={name: find_version(name) or "missing" for name in LIBRARIES},
-        files={str(f.relative_to(folder).as_posix()): FileEntry(f.stat().st_size, digest_file(f)) for f in files},
+        versions={},
     )

@@ -54,7 +54,7 @@ def export_onnx(denoiser: torch.nn.Module, inputs: Mapping[str, torch.Tensor], p
         path: Where the graph goes.
     """
     batch = torch.export.Dim("batch")
-    with _quiet(), torch.no_grad():
+    with quiet(), torch.no_grad():
         program = torch.onnx.export(
             FlatDenoiser(denoiser, tuple(inputs)).eval(),
             tuple(inputs.values()),
@@ -72,7 +72,7 @@ def export_onnx(denoiser: torch.nn.Module, inputs: Mapping[str, torch.Tensor], p
 
 
 @contextlib.contextmanager
-def _quiet():
+def quiet():
     """Keeps the exporter's own progress and warnings off the terminal."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
     levels = [logger.level for logger in loggers]

@@ -63,7 +63,7 @@ class Bundle:
     def describe(self) -> str:
         """What the bundle holds, for a person."""
         manifest = self.manifest
-        errors = (f"batch {v.batch}: {v.relative_error:.1e}" for v in manifest.verification)
+        errors = (f"{'x'.join(map(str, v.shape))}: {v.relative_error:.1e}" for v in manifest.verification)
         lines = {
             "model": f"{manifest.model}/{manifest.component} ({manifest.denoiser_class})",
             "weights": f"sha256 {manifest.weights_sha256[:16]}",

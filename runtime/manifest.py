@@ -18,6 +18,11 @@ def solver_name(num_steps: int) -> str:
     return f"solvers/{num_steps}.json"
 
 
+def name_dtype(tensor: Any) -> str:
+    """Name of a torch tensor's dtype, such as ``float32``."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
 @dataclass(frozen=True)
 class TensorSpec:
     """A tensor at the border of the denoiser.
@@ -26,14 +31,38 @@ class TensorSpec:
         name: The name in the diffusers ``forward``, or ``model_output``.
         dtype: Name of a torch dtype, such as ``float32``.
         axes: One entry per axis: a fixed size, or the name of a symbol such as ``batch``.
+        role: ``latents``, ``timestep``, ``conditioning``, ``size`` (follows from the sizes alone, such as the
+            positions of tokens) or ``fixed`` (never changed); ``output`` for the output.
     """
 
     name: str
     dtype: str
     axes: tuple[int | str, ...]
+    role: str = "conditioning"
 
     def __str__(self) -> str:
         return f"{self.name} {self.dtype} ({', '.join(str(axis) for axis in self.axes)})"
+
+
+@dataclass(frozen=True)
+class SymbolSpec:
+    """A size that varies.
+
+    Args:
+        name: Its name, as in the axes.
+        observed: The sizes it was exported and verified at.
+        multiple_of: What the size must be a multiple of.
+        maximum: The largest size that the graph takes, None if there is none.
+        factors: Symbols that it is a product of, none if it stands alone.
+        scale: What that product is multiplied with, a fraction such as ``1/4``.
+    """
+
+    name: str
+    observed: tuple[int, ...]
+    multiple_of: int = 1
+    maximum: int | None = None
+    factors: tuple[str, ...] = ()
+    scale: str = "1"
 
 
 @dataclass(frozen=True)
@@ -46,10 +75,10 @@ class Labels:
 
 @dataclass(frozen=True)
 class Verification:
-    """One comparison of the exported graph with the eager model, at different timesteps per row."""
+    """One comparison of the exported graph with the eager model, at latents of ``shape``, rows at other timesteps."""
 
     backend: str
-    batch: int
+    shape: tuple[int, ...]
     dtype: str
     max_error: float
     relative_error: float
@@ -68,7 +97,9 @@ class Manifest:
     """Everything a runtime must know before it opens the engine.
 
     ``inputs[0]`` is the latents (noisy sample), ``inputs[1]`` the timestep, float32 of
-    shape (batch,); the others are conditioning.
+    shape (batch,); the others are conditioning. ``constants`` are the arguments of the
+    denoiser that are no tensors, baked into the graph, by their place in its ``forward``.
+    ``calls_per_step`` is 2 where the pipeline calls the denoiser once per branch of guidance.
     """
 
     model: str
@@ -79,9 +110,13 @@ class Manifest:
     prediction_type: str
     inputs: tuple[TensorSpec, ...]
     output: TensorSpec
+    symbols: tuple[SymbolSpec, ...]
     labels: Labels | None
     verification: tuple[Verification, ...]
     versions: dict[str, str]
+    pipeline_class: str | None = None
+    constants: dict[str, Any] = field(default_factory=dict)
+    calls_per_step: int = 1
     files: dict[str, FileEntry] = field(default_factory=dict)
 
     @property
@@ -91,8 +126,23 @@ class Manifest:
 
     @property
     def latent_shape(self) -> tuple[int, ...]:
-        """Shape of the latents of one image, without the batch axis."""
+        """Shape of the latents of one image, without the batch axis.
+
+        Raises:
+            ZeusError: The latents have an axis that varies.
+        """
+        if moving := [axis for axis in self.latents.axes[1:] if isinstance(axis, str)]:
+            raise ZeusError(
+                f"latents: got {self.latents}, whose {', '.join(moving)} may vary; expected fixed sizes. "
+                "Give the noise, or call the engine yourself."
+            )
         return tuple(int(size) for size in self.latents.axes[1:])
+
+    def describe(self) -> str:
+        """Denoiser, inputs that vary, and the worst error to eager, on one line."""
+        worst = max(record.relative_error for record in self.verification)
+        symbols = ", ".join(symbol.name for symbol in self.symbols)
+        return f"{self.denoiser_class}, {symbols} may vary, relative error to eager at most {worst:.1e}"
 
     def to_json(self) -> str:
         """The manifest as JSON text."""
@@ -115,7 +165,8 @@ class Manifest:
             data["inputs"] = tuple(_read_tensor(spec) for spec in data["inputs"])
             data["output"] = _read_tensor(data["output"])
             data["labels"] = Labels(**data["labels"]) if data["labels"] else None
-            data["verification"] = tuple(Verification(**entry) for entry in data["verification"])
+            data["symbols"] = tuple(SymbolSpec(**_read_tuples(entry)) for entry in data["symbols"])
+            data["verification"] = tuple(Verification(**_read_tuples(entry)) for entry in data["verification"])
             data["files"] = {name: FileEntry(**entry) for name, entry in data["files"].items()}
             return cls(**data)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -125,4 +176,8 @@ class Manifest:
 
 
 def _read_tensor(data: dict[str, Any]) -> TensorSpec:
-    return TensorSpec(data["name"], data["dtype"], tuple(data["axes"]))
+    return TensorSpec(**_read_tuples(data))
+
+
+def _read_tuples(data: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}

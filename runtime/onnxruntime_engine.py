@@ -54,7 +54,10 @@ class OnnxRuntimeEngine:
                 f"onnxruntime: got a session on {self._session.get_providers()}; expected {provider}. "
                 "Run `zeus-trt doctor`."
             )
-        self._types = {spec.name: _TORCH_TYPES[spec.type] for spec in self._session.get_inputs()}
+        specs = self._session.get_inputs()
+        self._latents = specs[0].name
+        self._types = {spec.name: _TORCH_TYPES[spec.type] for spec in specs}
+        self._per_row = {spec.name for spec in specs if len(spec.shape) == 1}
 
     def __call__(self, **inputs: torch.Tensor) -> torch.Tensor:
         """Runs the graph.
@@ -74,8 +77,7 @@ class OnnxRuntimeEngine:
                 f"onnxruntime: got the inputs {sorted(inputs)}; expected {sorted(self._types)}. "
                 "Pass each of them by name."
             )
-        batch = max(len(value) for value in inputs.values() if value.ndim)
-        feed = {name: _to_numpy(value, self._types[name], batch) for name, value in inputs.items()}
+        feed = {name: self._to_numpy(name, value, len(inputs[self._latents])) for name, value in inputs.items()}
         try:
             (output,) = self._session.run(None, feed)
         except Exception as error:
@@ -86,15 +88,14 @@ class OnnxRuntimeEngine:
             ) from error
         return torch.from_numpy(output)
 
+    def _to_numpy(self, name: str, value: torch.Tensor, batch: int) -> np.ndarray:
+        value = value.detach().to("cpu", self._types[name])
+        if name in self._per_row and value.numel() == 1 and value.ndim <= 1:
+            value = value.expand(batch)
+        return value.contiguous().numpy()
+
     def __repr__(self) -> str:
         return f"OnnxRuntimeEngine(provider={self._session.get_providers()[0]!r}, inputs={list(self._types)})"
-
-
-def _to_numpy(value: torch.Tensor, dtype: torch.dtype, batch: int) -> np.ndarray:
-    value = value.detach().to("cpu", dtype)
-    if value.numel() == 1 and value.ndim <= 1:
-        value = value.expand(batch)
-    return value.contiguous().numpy()
 
 
 def _import_onnxruntime() -> Any:

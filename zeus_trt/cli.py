@@ -37,6 +37,19 @@ class Numbers(click.ParamType):
             self.fail(f"{value!r} is not a list of whole numbers such as 0,2,3", param, ctx)
 
 
+class Size(click.ParamType):
+    """Height and width."""
+
+    name = "HxW"
+
+    def convert(self, value, param, ctx) -> tuple[int, int]:
+        try:
+            height, width = (int(part) for part in str(value).split("x"))
+        except ValueError:
+            self.fail(f"{value!r} is not a size such as 512x448", param, ctx)
+        return height, width
+
+
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="zeus-trt")
 def main() -> None:
@@ -64,18 +77,22 @@ def _with_sampling_options(command):
 @main.command()
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Bundle folder to make.")
+@click.option("--component", help="The denoiser, in a pipeline with two.")
+@click.option("--size", type=Size(), help="Base size of a pipeline's capture in pixels, such as 512x448.")
 @click.option("--null-label", type=int, help="Label of unconditional rows.  [default: the model's last]")
 @click.option("--steps", type=Numbers(), default="20,30,50", show_default=True, help="Step counts of stored solvers.")
 @click.option("--tolerance", default=1e-4, show_default=True, help="Largest relative error to the eager model.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing bundle.")
-def export(model: Path, output: Path, null_label: int | None, steps, tolerance: float, overwrite: bool) -> None:
-    """Export the diffusers model folder MODEL to a bundle, and verify it."""
-    from zeus_trt.export import export_bundle
+def export(model, output, component, size, null_label, steps, tolerance, overwrite) -> None:
+    """Export MODEL to a bundle, and verify it: a diffusers pipeline (folder or hub id), or a bare model folder."""
+    from zeus_trt.export import export_model
 
     click.echo(f"exporting {model} ...", err=True)
-    bundle = export_bundle(model, output, null_label=null_label, steps=steps, tolerance=tolerance, overwrite=overwrite)
-    worst = max(record.relative_error for record in bundle.manifest.verification)
-    click.echo(f"{output}: {bundle.manifest.denoiser_class}, relative error to eager {worst:.1e}")
+    bundle = export_model(
+        model, output, component=component, size=size, null_label=null_label, steps=steps, tolerance=tolerance,
+        overwrite=overwrite,
+    )  # fmt: skip
+    click.echo(f"{output}: {bundle.manifest.describe()}")
     stored = [str(num_steps) for num_steps in steps if bundle.solver_file(num_steps).is_file()]
     click.echo(f"stored solvers: {', '.join(stored) or 'none, it runs step by step'}")
 

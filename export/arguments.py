@@ -1,0 +1,71 @@
+"""The arguments of a denoiser's call as a flat list of named leaves, and back."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from zeus_trt.errors import ZeusError
+
+_PLAIN = (torch.Tensor, bool, int, float, str, type(None), torch.dtype, torch.device)
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Flattened arguments of one call.
+
+    Args:
+        leaves: By name, in the order of the ``forward`` signature: tensors, numbers, strings and None. A leaf of a
+            dict has its key for a name (``text_embeds``), one of a sequence its place (``image_rotary_emb.0``).
+        paths: Where each leaf goes, by name, such as ``added_cond_kwargs.text_embeds``.
+        structure: How the leaves nest.
+    """
+
+    leaves: Mapping[str, Any]
+    paths: Mapping[str, str]
+    structure: Any
+
+    @property
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The leaves that are tensors."""
+        return {name: leaf for name, leaf in self.leaves.items() if isinstance(leaf, torch.Tensor)}
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        """The leaves that are none."""
+        return {name: leaf for name, leaf in self.leaves.items() if not isinstance(leaf, torch.Tensor)}
+
+    def nest(self, leaves: Mapping[str, Any]) -> dict[str, Any]:
+        """Keyword arguments of ``forward`` with other leaves in the same places."""
+        return pytree.tree_unflatten([leaves[name] for name in self.leaves], self.structure)
+
+
+def flatten(arguments: Mapping[str, Any]) -> Arguments:
+    """Flattens what was passed to a denoiser, by the names of its ``forward`` signature.
+
+    Raises:
+        ZeusError: A leaf is no tensor, number, string or None.
+    """
+    found, structure = pytree.tree_flatten_with_path(dict(arguments))
+    keys = [_to_keys(path) for path, _ in found]
+    names = _name(keys)
+    leaves = dict(zip(names, (leaf for _, leaf in found), strict=True))
+    paths = dict(zip(names, (".".join(map(str, key)) for key in keys), strict=True))
+    for name, leaf in leaves.items():
+        if not isinstance(leaf, _PLAIN):
+            raise ZeusError(
+                f"{paths[name]}: got a {type(leaf).__name__}; expected a tensor, number, string or None in the call "
+                "of the denoiser. Run the pipeline without it."
+            )
+    return Arguments(leaves, paths, structure)
+
+
+def _to_keys(path: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(getattr(entry, "key", getattr(entry, "idx", getattr(entry, "name", None))) for entry in path)
+
+
+def _name(keys: list[tuple[Any, ...]]) -> list[str]:
+    short = [key[-1] if isinstance(key[-1], str) else ".".join(map(str, key)) for key in keys]
+    return [name if short.count(name) == 1 else ".".join(map(str, key)) for name, key in zip(short, keys, strict=True)]

@@ -1,0 +1,77 @@
+"""Which axes of a denoiser's tensors move together."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import chain, count, product
+from math import prod
+
+Slot = tuple[str, int | None]  # input and axis; no axis: the value of an integer
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A size that varies.
+
+    Args:
+        name: Its name, after the setting that moves it; ``tokens`` if several do.
+        sizes: Its observed sizes, of the base run first.
+        factors: Symbols that it is a product of; none if it stands alone.
+        scale: What that product is multiplied with.
+    """
+
+    name: str
+    sizes: tuple[int, ...]
+    factors: tuple[str, ...] = ()
+    scale: Fraction = Fraction(1)
+
+
+def find_symbols(
+    sizes: Mapping[Slot, Sequence[int]], settings: Sequence[str]
+) -> tuple[tuple[Symbol, ...], dict[Slot, str]]:
+    """Names the axes that moved while one setting at a time was varied.
+
+    Axes share a symbol exactly if their sizes over all runs are equal. A symbol that several settings move is
+    looked for among the products of those that one setting moves.
+
+    Args:
+        sizes: Observed sizes of every axis: of the base run, then of one run per setting.
+        settings: What was varied in each run but the first.
+
+    Returns:
+        The symbols, factors before products, and the symbol of every axis that moved.
+    """
+    moving = dict.fromkeys(tuple(vector) for vector in sizes.values() if len(set(vector)) > 1)
+    vectors = sorted(moving, key=lambda vector: len(_moved(vector)))
+    symbols: dict[tuple[int, ...], Symbol] = {}
+    for vector in vectors:
+        moved = [settings[run] for run in _moved(vector)]
+        name = _choose_name(moved[0] if len(moved) == 1 else "tokens", symbols.values())
+        symbols[vector] = _explain(name, vector, [s for s in symbols.values() if not s.factors])
+    slots = {slot: symbols[tuple(vector)].name for slot, vector in sizes.items() if tuple(vector) in symbols}
+    return tuple(symbols.values()), slots
+
+
+def _moved(vector: Sequence[int]) -> list[int]:
+    """The varied runs in which the size was another than in the base run."""
+    return [run for run, size in enumerate(vector[1:]) if size != vector[0]]
+
+
+def _explain(name: str, vector: tuple[int, ...], known: list[Symbol]) -> Symbol:
+    """The symbol as a product of known ones, one per setting that moves it, if there is one."""
+    for factors in _combine(vector, known):
+        products = [prod(sizes) for sizes in zip(*(symbol.sizes for symbol in factors), strict=True)]
+        ratios = {Fraction(size, whole) for size, whole in zip(vector, products, strict=True)}
+        if len(ratios) == 1:
+            return Symbol(name, vector, tuple(symbol.name for symbol in factors), ratios.pop())
+    return Symbol(name, vector)
+
+
+def _combine(vector: tuple[int, ...], known: list[Symbol]) -> Iterator[tuple[Symbol, ...]]:
+    return product(*([symbol for symbol in known if _moved(symbol.sizes) == [run]] for run in _moved(vector)))
+
+
+def _choose_name(wanted: str, taken: Iterable[Symbol]) -> str:
+    names = {symbol.name for symbol in taken}
+    numbered = (f"{wanted}_{number}" for number in count(2))
+    return next(name for name in chain([wanted], numbered) if name not in names)

@@ -1,0 +1,193 @@
+"""Finding out, by running the user's own pipeline, what its denoiser is called with."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.export.arguments import Arguments
+from zeus_trt.export.axes import Slot, Symbol, find_symbols
+from zeus_trt.export.imitation import Imitation
+from zeus_trt.export.recorder import find_denoiser
+from zeus_trt.export.runs import Run, Settings, equal, find_moving_integers, measure, record_run
+from zeus_trt.runtime.manifest import OUTPUT_NAME
+
+DENOISERS = ("unet", "transformer", "transformer_2", "prior", "decoder")
+ALIASES = {"num_frames": "frames", "max_sequence_length": "prompt"}
+LATENTS, TIMESTEP, CONDITIONING, SIZE, FIXED = "latents", "timestep", "conditioning", "size", "fixed"
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input of the flat denoiser.
+
+    Args:
+        name: Its name in the graph.
+        path: Where it goes in the ``forward`` signature, such as ``added_cond_kwargs.text_embeds``.
+        example: A tensor of the base run, or an integer that moves with the setting.
+        axes: A size or a symbol's name per axis; none for an integer.
+        role: ``latents`` and ``timestep`` change with the step; ``conditioning`` with the content; ``size`` follows
+            from the sizes alone; ``fixed`` never changed, such as the embedded guidance scale. Without a run of
+            other content everything else counts as ``conditioning``.
+        value: The symbol that an integer is the value of.
+    """
+
+    name: str
+    path: str
+    example: torch.Tensor | int
+    axes: tuple[int | str, ...]
+    role: str
+    value: str | None = None
+
+
+@dataclass(frozen=True)
+class Capture:
+    """What a pipeline passes to its denoiser.
+
+    Args:
+        component: The denoiser's name in the pipeline.
+        denoiser: The user's module.
+        inputs: Latents, timestep, then the others in the order of the ``forward`` signature.
+        symbols: The sizes that vary, factors before products.
+        constants: The arguments that are no tensors and never change, by path.
+        calls_per_step: 1 where guidance is one batched call, or there is none; 2 where each branch is a call.
+        output_axes: A size or a symbol's name per axis of the output.
+        state_axes: The same, of the part of the latents that changes with the step. That is the solver's part: an
+            inpainting model takes more channels, which stay.
+        arguments: The first call of the base run.
+    """
+
+    component: str
+    denoiser: Any
+    inputs: tuple[Input, ...]
+    symbols: tuple[Symbol, ...]
+    constants: Mapping[str, Any]
+    calls_per_step: int
+    output_axes: tuple[int | str, ...]
+    state_axes: tuple[int | str, ...]
+    arguments: Arguments
+
+    def flatten(self, arguments: Arguments) -> dict[str, torch.Tensor]:
+        """A recorded call as inputs of the flat denoiser: timestep float32 per row, integers int64 of shape ()."""
+        batch = len(arguments.leaves[self.inputs[0].name])
+        return {spec.name: _to_tensor(spec.role, arguments.leaves[spec.name], batch) for spec in self.inputs}
+
+    def nest(self, values: Sequence[Any]) -> dict[str, Any]:
+        """Keyword arguments of ``forward`` for values of the inputs, in their order."""
+        named = zip((spec.name for spec in self.inputs), values, strict=True)
+        return self.arguments.nest({**self.arguments.leaves, **dict(named)})
+
+
+def capture(pipeline: Any, settings: Settings, component: str | None = None) -> Capture:
+    """Runs the pipeline at several settings with its denoiser imitated, and describes the calls.
+
+    Args:
+        pipeline: A diffusers pipeline; unchanged afterwards.
+        settings: How to run it, and what to vary.
+        component: The denoiser's name; needed where the pipeline has two.
+
+    Raises:
+        ZeusError: A wrong component, settings that do not fit, or calls that no graph of tensors can stand for.
+    """
+    component = component or _choose_component(pipeline)
+    denoiser = find_denoiser(pipeline, component)
+    imitation = Imitation(denoiser)
+    changes: list[Mapping[str, Any]] = [{}, *({name: value} for name, value in settings.varied.items())]
+    runs = [record_run(pipeline, component, settings, change, imitation) for change in changes]
+    content = record_run(pipeline, component, settings, settings.content, imitation) if settings.content else None
+    integers = find_moving_integers(runs)
+    latents, timestep = _find_moving_with_the_step(runs[0])
+    sizes = measure(runs, integers)
+    symbols, slots = find_symbols(sizes, _name_settings(settings, sizes[latents, 0]))
+    if small := [symbol for symbol in symbols if symbol.sizes[0] < 2]:
+        raise ZeusError(
+            f"settings: got a base run where {small[0].name} is {small[0].sizes[0]}; expected 2 or more, since "
+            "exporters take 1 for a constant. Raise it, or do not vary it."
+        )
+    first, state = runs[0].arguments, runs[0].changing[latents]
+    inputs = _describe_inputs(runs, content, {latents: LATENTS, timestep: TIMESTEP}, slots)
+    return Capture(
+        component=component,
+        denoiser=denoiser,
+        inputs=inputs,
+        symbols=symbols,
+        constants={first.paths[name]: value for name, value in first.constants.items() if name not in integers},
+        calls_per_step=runs[0].calls_per_step,
+        output_axes=_name_axes(OUTPUT_NAME, runs[0].output_shape, slots),
+        state_axes=tuple(
+            axis if part == whole else part
+            for axis, part, whole in zip(inputs[0].axes, state, first.leaves[latents].shape, strict=True)
+        ),
+        arguments=first,
+    )
+
+
+def _choose_component(pipeline: Any) -> str:
+    parts = getattr(pipeline, "components", {})
+    names = [name for name in DENOISERS if isinstance(parts.get(name), torch.nn.Module)]
+    if len(names) != 1:
+        raise ZeusError(
+            f"component: got none; expected one of {', '.join(names or DENOISERS)}, the denoisers of a "
+            f"{type(pipeline).__name__}. Name it."
+        )
+    return names[0]
+
+
+def _name_settings(settings: Settings, batches: Sequence[int]) -> tuple[str, ...]:
+    """Names of the settings for the symbols that they move; what moves the rows of the latents is the batch."""
+    moves_batch = [batch != batches[0] for batch in batches[1:]]
+    names = (ALIASES.get(name, name) for name in settings.varied)
+    return tuple("batch" if moves else name for name, moves in zip(names, moves_batch, strict=True))
+
+
+def _describe_inputs(
+    runs: Sequence[Run], content: Run | None, moving: Mapping[str, str], slots: Mapping[Slot, str]
+) -> tuple[Input, ...]:
+    """The inputs, those of ``moving`` first, with their roles."""
+    first = runs[0].arguments
+    latents = first.leaves[next(iter(moving))]
+    found = []
+    for name in (*moving, *(name for name in first.leaves if name not in moving)):
+        leaf = first.leaves[name]
+        if (name, None) in slots:
+            found.append(Input(name, first.paths[name], leaf, (), SIZE, slots[name, None]))
+        elif isinstance(leaf, torch.Tensor):
+            axes = _name_axes(name, leaf.shape, slots)
+            role = moving.get(name) or _find_role(name, runs, content, set(axes) - set(found[0].axes[:1]))
+            found.append(Input(name, first.paths[name], leaf, axes, role))
+    timestep = _to_tensor(TIMESTEP, found[1].example, len(latents))
+    found[1] = replace(found[1], example=timestep, axes=found[1].axes or found[0].axes[:1])
+    return tuple(found)
+
+
+def _find_moving_with_the_step(run: Run) -> tuple[str, str]:
+    """Names of the latents and of the timestep: all that changes with the step."""
+    by_rank = sorted(run.changing, key=lambda name: -run.arguments.leaves[name].ndim)
+    if len(by_rank) != 2:
+        raise ZeusError(
+            f"denoiser: got {', '.join(by_rank) or 'nothing'} changing with the step; expected latents and a timestep. "
+            "Run the pipeline with two steps or more, and without what else changes."
+        )
+    return by_rank[0], by_rank[1]
+
+
+def _find_role(name: str, runs: Sequence[Run], content: Run | None, other_axes: set[int | str]) -> str:
+    leaf = runs[0].arguments.leaves[name]
+    if content is None or not equal(leaf, content.arguments.leaves[name]):
+        return CONDITIONING
+    moves = any(isinstance(axis, str) for axis in other_axes)
+    first_rows = [torch.atleast_1d(run.arguments.leaves[name])[:1] for run in runs]
+    return SIZE if moves or any(not equal(row, first_rows[0]) for row in first_rows) else FIXED
+
+
+def _name_axes(name: str, shape: Sequence[int], slots: Mapping[Slot, str]) -> tuple[int | str, ...]:
+    return tuple(slots.get((name, axis), size) for axis, size in enumerate(shape))
+
+
+def _to_tensor(role: str, leaf: Any, batch: int) -> torch.Tensor:
+    value = torch.as_tensor(leaf)
+    if role != TIMESTEP:
+        return value
+    return value.float().expand(batch).clone() if value.ndim == 0 else value.float()

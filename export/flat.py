@@ -1,0 +1,80 @@
+"""The captured denoiser as a function of flat tensors, and that function as an ONNX graph."""
+
+import re
+from pathlib import Path
+
+import torch
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.export.capture import Capture
+from zeus_trt.export.graph import write_graph
+from zeus_trt.export.limits import Limits, read_limits, tie_sizes
+from zeus_trt.export.twin import make_twin
+
+
+class FlatDenoiser(torch.nn.Module):
+    """The denoiser as a function of positional values, in the order of ``captured.inputs``, that returns one tensor.
+
+    It calls a twin of the user's module, in eval mode, with the captured constants.
+    """
+
+    def __init__(self, captured: Capture):
+        super().__init__()
+        self.denoiser = make_twin(captured.denoiser).eval()
+        self._captured = captured
+
+    def forward(self, *values: torch.Tensor | int) -> torch.Tensor:
+        tie_sizes(self._captured, values)
+        return self.denoiser(**self._captured.nest(values))[0]
+
+
+def export_capture(captured: Capture, path: Path) -> dict[str, Limits]:
+    """Writes ``path`` and its weights ``path.data``; every axis that moved is dynamic, and named by its symbol.
+
+    The user's module is not touched: what is exported is a twin of it.
+
+    Args:
+        captured: What ``capture`` found.
+        path: Where the graph goes. Its inputs have the names and order of ``captured.inputs``; an integer is an int64
+            of shape (). The output is ``model_output``.
+
+    Returns:
+        The limits of each symbol, as far as tracing met them.
+
+    Raises:
+        ZeusError: The model's code fixes a size that moved.
+    """
+    program = trace_flat(captured)
+    names = [spec.name for spec in captured.inputs]
+    write_graph(program, names, [*(spec.axes for spec in captured.inputs), captured.output_axes], path)
+    return read_limits(captured, program)
+
+
+def trace_flat(captured: Capture) -> torch.export.ExportedProgram:
+    """The flat denoiser as an exported program with dynamic axes.
+
+    Raises:
+        ZeusError: The model's code fixes a size that moved.
+    """
+    dynamic = torch.export.Dim.DYNAMIC  # a named Dim would be specialised in silence where the model fixes it
+    shapes = tuple(
+        dynamic if spec.value else {axis: dynamic for axis, size in enumerate(spec.axes) if isinstance(size, str)}
+        for spec in captured.inputs
+    )
+    examples = tuple(spec.example for spec in captured.inputs)
+    try:
+        with torch.no_grad():
+            return torch.export.export(FlatDenoiser(captured), examples, dynamic_shapes=(shapes,), strict=False)
+    except Exception as error:  # torch and the model's own code each raise theirs
+        raise ZeusError(
+            f"denoiser: got {type(captured.denoiser).__name__}, which torch cannot trace with "
+            f"{_find_culprits(captured, str(error))} left open ({str(error).strip().splitlines()[0]}); expected code "
+            "that does not branch on it. Do not vary it, or report the model."
+        ) from error
+
+
+def _find_culprits(captured: Capture, message: str) -> str:
+    """The symbols that torch names in its own words, or all of them."""
+    found = re.findall(r"L\['values'\]\[(\d+)\]\.size\(\)\[(\d+)\]", message)
+    names = {str(captured.inputs[int(place)].axes[int(axis)]) for place, axis in found}
+    return " and ".join(sorted(names) or [symbol.name for symbol in captured.symbols])

@@ -1,0 +1,90 @@
+"""From an exported program to an ONNX graph that engines can run."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from zeus_trt.export.onnx import OPSET, quiet
+from zeus_trt.export.translations import TRANSLATIONS
+from zeus_trt.runtime.manifest import OUTPUT_NAME
+
+
+def write_graph(
+    program: torch.export.ExportedProgram, inputs: Sequence[str], axes: Sequence[Sequence[int | str]], path: Path
+) -> None:
+    """Writes ``path`` and its weights ``path.data``. No value in it is float64.
+
+    Args:
+        program: A function of tensors and integers that returns one tensor.
+        inputs: Names of its inputs.
+        axes: Per input, then of the output, a size or the name of a size per axis.
+        path: Where the graph goes.
+    """
+    with quiet():
+        exported = torch.onnx.export(
+            program, dynamo=True, input_names=list(inputs), output_names=[OUTPUT_NAME], opset_version=OPSET,
+            custom_translation_table=TRANSLATIONS, optimize=False, verbose=False,
+        )  # fmt: skip
+        assert exported is not None
+        _simplify(exported.model)
+        _narrow_float64(exported.model)
+        _name_axes(exported.model, axes)
+        for node in exported.model.graph.all_nodes():
+            node.metadata_props.clear()  # stack traces: paths of this machine, and half of the file
+        exported.save(path, external_data=True)
+
+
+def _simplify(model: Any) -> None:
+    """Folds constants, and drops what is dead or double.
+
+    Not torch's own ``optimize``: it also takes ``x + 1e-8`` for ``x``, and a division by zero follows.
+    """
+    from onnx_ir.passes import common
+    from onnxscript import optimizer
+
+    optimizer.inline(model)
+    optimizer.fold_constants_ir(model, onnx_shape_inference=True)
+    common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+    common.DeduplicateInitializersPass()(model)
+    common.CommonSubexpressionEliminationPass()(model)
+    optimizer.remove_unused_nodes(model)
+
+
+def _narrow_float64(model: Any) -> None:
+    """Turns every float64 value, constant and cast into float32: engines have no float64."""
+    import onnx_ir as ir
+
+    double, single = ir.DataType.DOUBLE, ir.DataType.FLOAT
+    values = [*model.graph.inputs, *model.graph.initializers.values()]
+    for node in model.graph.all_nodes():
+        values += node.outputs
+        for name, attribute in list(node.attributes.items()):
+            if name in ("to", "dtype") and attribute.value == double:
+                node.attributes[name] = ir.AttrInt64(name, single)
+            elif attribute.type == ir.AttributeType.TENSOR and attribute.value.dtype == double:
+                node.attributes[name] = ir.AttrTensor(name, _narrow(attribute.value))
+    for value in values:
+        if value.dtype == double:
+            if value.const_value is not None:
+                value.const_value = _narrow(value.const_value)
+            value.dtype = single
+
+
+def _narrow(tensor: Any) -> Any:
+    import onnx_ir as ir
+
+    return ir.tensor(tensor.numpy().astype(np.float32), name=tensor.name)
+
+
+def _name_axes(model: Any, axes: Sequence[Sequence[int | str]]) -> None:
+    """Names the axes of inputs and output; the shapes of what is between, in torch's symbols, are dropped."""
+    import onnx_ir as ir
+
+    for node in model.graph.all_nodes():
+        for output in node.outputs:
+            output.shape = None
+    for value, names in zip([*model.graph.inputs, *model.graph.outputs], axes, strict=True):
+        value.shape = ir.Shape(names)

@@ -1,0 +1,53 @@
+"""Answering in a denoiser's place."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from zeus_trt.export.twin import make_meta_twin, make_twin
+
+
+class Imitation:
+    """Answers like the denoiser, with noise in the shape and dtype of what it would return.
+
+    Noise, not zeros: solvers keep zeros where they are, and latents would look constant. The denoiser itself
+    is not run, unless its shapes depend on its data.
+    """
+
+    def __init__(self, denoiser: torch.nn.Module):
+        self._denoiser = denoiser
+        self._meta_twin = make_meta_twin(denoiser)
+        self._answers: dict[str, Any] = {}
+        self._generator = torch.Generator().manual_seed(0)
+
+    def __call__(self, arguments: Mapping[str, Any]) -> Any:
+        """Noise for keyword arguments of ``forward``.
+
+        Raises:
+            Exception: What the denoiser raises if it refuses them.
+        """
+        tensors = [leaf for leaf in pytree.tree_leaves(dict(arguments)) if isinstance(leaf, torch.Tensor)]
+        key = repr(pytree.tree_map_only(torch.Tensor, lambda tensor: (tensor.shape, tensor.dtype), dict(arguments)))
+        if key not in self._answers:
+            self._answers[key] = self._find_answer(dict(arguments))
+        return pytree.tree_map_only(
+            torch.Tensor, lambda like: self._make_noise(like).to(tensors[0].device), self._answers[key]
+        )
+
+    @torch.no_grad()
+    def _find_answer(self, arguments: dict[str, Any]) -> Any:
+        on_meta = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to("meta"), arguments)
+        try:
+            with torch.device("meta"):
+                return _forward(self._meta_twin, on_meta)
+        except Exception:  # shapes that depend on data, or arguments that the model refuses: running it tells which
+            return _forward(make_twin(self._denoiser), arguments)
+
+    def _make_noise(self, like: torch.Tensor) -> torch.Tensor:
+        return torch.randn(like.shape, generator=self._generator).to(like.dtype)
+
+
+def _forward(module: Any, arguments: dict[str, Any]) -> Any:
+    return type(module).forward(module, **arguments)  # not what accelerate's hooks put in its place

@@ -1,0 +1,168 @@
+"""Running a pipeline at one setting, and comparing what several runs passed to its denoiser."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.export.arguments import Arguments, flatten
+from zeus_trt.export.axes import Slot
+from zeus_trt.export.imitation import Imitation
+from zeus_trt.export.recorder import Call, record_calls
+from zeus_trt.runtime.manifest import OUTPUT_NAME
+
+
+def run_pipeline(pipeline: Any, **arguments: Any) -> Any:
+    """Calls a pipeline with arguments of its own ``__call__``; three steps unless told otherwise."""
+    return pipeline(**{"num_inference_steps": 3, **arguments})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to run a pipeline, and what to vary.
+
+    Args:
+        base: Keyword arguments of the first run: two images or more, height and width that differ.
+        varied: One other value of each argument that moves a size. Its name becomes that of the size's symbol.
+        content: Arguments that change the content and no size, such as another prompt of the same length; they tell
+            conditioning from tensors that follow from the size alone.
+        run: Called with the pipeline and these arguments.
+    """
+
+    base: Mapping[str, Any]
+    varied: Mapping[str, Any]
+    content: Mapping[str, Any] = field(default_factory=dict)
+    run: Callable[..., Any] = run_pipeline
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run passed to the denoiser.
+
+    Args:
+        arguments: Of the first call.
+        output_shape: Of the first call.
+        changing: The leaves that change from one step to the next: name -> shape of the leading part that does.
+        calls_per_step: 2 where each branch of guidance is a call of its own.
+    """
+
+    arguments: Arguments
+    output_shape: tuple[int, ...]
+    changing: Mapping[str, tuple[int, ...]]
+    calls_per_step: int
+
+
+def record_run(
+    pipeline: Any,
+    component: str,
+    settings: Settings,
+    change: Mapping[str, Any] | None = None,
+    imitation: Imitation | None = None,
+) -> Run:
+    """Runs the pipeline at ``settings.base`` with ``change``, its denoiser imitated.
+
+    Raises:
+        ZeusError: A setting that the pipeline refuses, or calls that differ in their arguments or change one that is
+            no tensor.
+    """
+    setting = {**settings.base, **(change or {})}
+    with record_calls(pipeline, component, imitation=imitation) as calls:
+        try:
+            settings.run(pipeline, **setting)
+        except ValueError as error:  # what pipelines raise for a size that they do not take
+            raise ZeusError(
+                f"settings: got {_describe(setting)}, which the pipeline refuses ({error}); expected a setting that it "
+                "runs. Change it."
+            ) from error
+    flat = [flatten(call.arguments) for call in calls]
+    changing: dict[str, tuple[int, ...]] = {}
+    for call, arguments in zip(calls, flat, strict=True):
+        check_same(flat[0], arguments)
+        first = flat[_find_first(calls, call)].leaves
+        for name in first:
+            if not equal(first[name], arguments.leaves[name]):
+                changing[name] = _measure_change(name, first[name], arguments.leaves[name])
+    calls_per_step = sum(call.step == calls[0].step for call in calls)
+    return Run(flat[0], calls[0].output_shape, changing, calls_per_step)
+
+
+def check_same(first: Arguments, other: Arguments) -> None:
+    """Refuses calls that one graph cannot serve.
+
+    Raises:
+        ZeusError: An argument is passed in one call only, or in another type.
+    """
+    kinds = [{name: type(leaf) for name, leaf in arguments.leaves.items()} for arguments in (first, other)]
+    for name in sorted(kinds[0].keys() | kinds[1].keys()):
+        one, two = (kind[name].__name__ if name in kind else "nothing" for kind in kinds)
+        if one != two:
+            raise ZeusError(
+                f"{name}: got {one} in one call of the denoiser and {two} in another; expected the same arguments in "
+                "every call. Run the pipeline without what changes them."
+            )
+
+
+def find_moving_integers(runs: Sequence[Run]) -> frozenset[str]:
+    """Names of the integers that move with the setting.
+
+    Raises:
+        ZeusError: Something else that is no tensor moves.
+    """
+    moving = set()
+    first = runs[0].arguments
+    for run in runs[1:]:
+        check_same(first, run.arguments)
+        for name, value in first.constants.items():
+            if (other := run.arguments.leaves[name]) == value:
+                continue
+            if type(value) is not int:
+                raise ZeusError(
+                    f"{name}: got {value!r}, then {other!r} at another setting; expected a tensor or an integer "
+                    "where the value moves. Vary fewer settings."
+                )
+            moving.add(name)
+    return frozenset(moving)
+
+
+def measure(runs: Sequence[Run], integers: frozenset[str]) -> dict[Slot, list[int]]:
+    """The size of every axis in every run: of the tensors, of the output, and the values of ``integers``."""
+    sizes: dict[Slot, list[int]] = {}
+    for name, leaf in runs[0].arguments.leaves.items():
+        if isinstance(leaf, torch.Tensor):
+            shapes = [run.arguments.leaves[name].shape for run in runs]
+            sizes |= {(name, axis): list(moving) for axis, moving in enumerate(zip(*shapes, strict=True))}
+        elif name in integers:
+            sizes[name, None] = [run.arguments.leaves[name] for run in runs]
+    shapes = [run.output_shape for run in runs]
+    return sizes | {(OUTPUT_NAME, axis): list(moving) for axis, moving in enumerate(zip(*shapes, strict=True))}
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Whether two leaves are the same, to the bit."""
+    return torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+
+
+def _measure_change(name: str, one: Any, other: Any) -> tuple[int, ...]:
+    """Shape of the leading part of a tensor that holds every change; inpainting appends channels that never do."""
+    if not isinstance(one, torch.Tensor):
+        raise ZeusError(
+            f"{name}: got a {type(one).__name__} that changes with the step; expected a tensor. "
+            "Run the pipeline without what changes it."
+        )
+    if one.shape != other.shape:
+        raise ZeusError(
+            f"{name}: got shape {tuple(one.shape)}, then {tuple(other.shape)} at another step; expected one shape. "
+            "Run the pipeline without what changes it."
+        )
+    return tuple(int(places.max()) + 1 for places in (one != other).nonzero(as_tuple=True)) if one.ndim else ()
+
+
+def _describe(setting: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in setting.items() if isinstance(value, int | float | str))
+
+
+def _find_first(calls: Sequence[Call], call: Call) -> int:
+    """Place of the call of the same branch in the first step."""
+    return next(place for place, other in enumerate(calls) if other.branch == call.branch)

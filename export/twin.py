@@ -1,0 +1,39 @@
+"""A twin of a module: its own structure over the same weights."""
+
+import copy
+from itertools import chain
+from typing import Any
+
+import torch
+
+
+def make_twin(module: torch.nn.Module) -> Any:
+    """Copies a module's structure and shares its weights.
+
+    Whatever is done to the twin (patches, training flags, caches that ``forward`` fills) never reaches the user's
+    module, and no second set of weights is held.
+
+    Args:
+        module: The user's module; of a compiled one, what was compiled.
+    """
+    return _copy_structure(module, lambda tensor: tensor)
+
+
+def make_meta_twin(module: torch.nn.Module) -> Any:
+    """A twin without weights, on torch's ``meta`` device: it computes shapes only."""
+    return _copy_structure(module, _to_meta)
+
+
+def unwrap(module: torch.nn.Module) -> torch.nn.Module:
+    """The module that ``torch.compile`` wrapped, or the module itself."""
+    return getattr(module, "_orig_mod", module)
+
+
+def _copy_structure(module: torch.nn.Module, replace) -> Any:
+    module = unwrap(module)
+    return copy.deepcopy(module, {id(old): replace(old) for old in chain(module.parameters(), module.buffers())})
+
+
+def _to_meta(tensor: torch.Tensor) -> torch.Tensor:
+    meta = tensor.detach().to("meta")
+    return torch.nn.Parameter(meta, requires_grad=False) if isinstance(tensor, torch.nn.Parameter) else meta

@@ -1,0 +1,73 @@
+"""Axes that move together, and axes that are products of others."""
+
+from fractions import Fraction
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zeus_trt.export.axes import find_symbols
+
+SETTINGS = ("batch", "height", "width", "frames")
+
+
+def observe(sizes, base, varied):
+    """Sizes of every axis over a base run and one run per setting."""
+    runs = [dict(zip(SETTINGS, base, strict=True))]
+    runs += [{**runs[0], name: value} for name, value in zip(SETTINGS, varied, strict=True)]
+    return {slot: [size(**run) for run in runs] for slot, size in sizes.items()}
+
+
+def test_axes_that_move_together_share_a_symbol():
+    sizes = {("x", 0): [4, 6, 4], ("x", 1): [4, 4, 4], ("x", 2): [8, 8, 16], ("y", 0): [4, 6, 4]}
+    symbols, slots = find_symbols(sizes, ("batch", "height"))
+    assert slots == {("x", 0): "batch", ("x", 2): "height", ("y", 0): "batch"}
+    assert [(symbol.name, symbol.sizes, symbol.factors) for symbol in symbols] == [
+        ("batch", (4, 6, 4), ()),
+        ("height", (8, 8, 16), ()),
+    ]
+
+
+@given(st.data())
+def test_products_are_found_whatever_the_sizes(data):
+    base = data.draw(st.tuples(*[st.integers(2, 30).map(lambda size: 4 * size)] * 4))
+    varied = [size + 4 * data.draw(st.integers(1, 9)) for size in base]
+    sizes = {
+        ("tokens", 0): lambda batch, height, width, frames: height * width * frames // 16,
+        ("x", 0): lambda batch, **_: batch,
+        ("x", 1): lambda height, **_: height,
+        ("x", 2): lambda width, **_: width // 2,
+        ("frames", None): lambda frames, **_: frames,
+    }
+    symbols, slots = find_symbols(observe(sizes, base, varied), SETTINGS)
+    assert slots == {
+        ("tokens", 0): "tokens", ("x", 0): "batch", ("x", 1): "height", ("x", 2): "width", ("frames", None): "frames",
+    }  # fmt: skip
+    assert [symbol.name for symbol in symbols][-1] == "tokens"  # after its factors
+    assert symbols[-1].factors == ("height", "width", "frames")
+    assert symbols[-1].scale == Fraction(1, 8)
+
+
+@given(st.lists(st.integers(2, 50), min_size=4, max_size=4), st.lists(st.integers(1, 9), min_size=4, max_size=4))
+def test_a_sum_is_no_product(base, steps):
+    varied = [size + step for size, step in zip(base, steps, strict=True)]
+    sizes = {
+        ("x", 0): lambda height, **_: height,
+        ("x", 1): lambda width, **_: width,
+        ("y", 0): lambda height, width, **_: height + width,
+    }
+    symbols, slots = find_symbols(observe(sizes, base, varied), SETTINGS)
+    assert slots["y", 0] == "tokens"
+    assert symbols[-1].factors == ()
+
+
+def test_what_one_setting_moves_twice_is_a_multiple_or_has_a_number():
+    sizes = {("x", 0): [4, 6], ("y", 0): [2, 3], ("z", 0): [5, 7]}
+    symbols, slots = find_symbols(sizes, ("batch",))
+    assert list(slots.values()) == ["batch", "batch_2", "batch_3"]
+    assert [(symbol.factors, symbol.scale) for symbol in symbols] == [
+        ((), 1), (("batch",), Fraction(1, 2)), ((), 1),
+    ]  # fmt: skip
+
+
+def test_nothing_moves():
+    assert find_symbols({("x", 0): [4, 4]}, ("batch",)) == ((), {})

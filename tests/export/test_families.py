@@ -1,0 +1,97 @@
+"""Every family: captured, exported, and compared with eager in ONNX Runtime at sizes that export never saw."""
+
+import time
+
+import onnx
+import onnxruntime
+import pytest
+import torch
+from pipelines import FAMILIES
+
+from zeus_trt.export.agreement import BATCHES, verify_capture
+from zeus_trt.export.capture import capture
+from zeus_trt.export.flat import export_capture
+
+QUICK = ("sd15", "flux", "wan")
+NAMES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """The test workers share the cores."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def open_graph(path):
+    """The graph in ONNX Runtime as a function of named tensors."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+    def run(**inputs):
+        return torch.from_numpy(session.run(None, {name: value.numpy() for name, value in inputs.items()})[0])
+
+    return run
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_graph_agrees_with_eager(name, tmp_path):
+    family, path = FAMILIES[name], tmp_path / "denoiser.onnx"
+    pipeline = family.make()
+    started = time.perf_counter()
+    captured = capture(pipeline, family.settings)
+    capture_seconds = time.perf_counter() - started
+    denoiser = captured.denoiser
+    before = describe(denoiser), call(captured)
+
+    started = time.perf_counter()
+    limits = export_capture(captured, path)
+    export_seconds = time.perf_counter() - started
+
+    assert describe(denoiser) == before[0]
+    assert torch.equal(call(captured), before[1])
+    assert {limits[size].multiple_of for size in ("height", "width") if size in limits} <= {family.multiple_of}
+    check_graph(path, captured)
+    records = verify_capture(captured, pipeline, open_graph(path), family.settings, family.unseen)
+    assert len(records) == (1 + len(family.unseen)) * (1 + len(BATCHES))
+    assert all(0 < record.relative_error < 1e-4 for record in records)
+    seen = max(record.relative_error for record in records if not record.setting)
+    unseen = max(record.relative_error for record in records if record.setting)
+    print(
+        f"{name}: capture {capture_seconds:.1f} s, export {export_seconds:.1f} s, error {seen:.1e}, unseen {unseen:.1e}"
+    )
+
+
+def describe(module):
+    """All that export could change in a module without changing its output."""
+    return [(type(part), part.training, sorted(vars(part))) for part in module.modules()]
+
+
+@torch.inference_mode()
+def call(captured):
+    return captured.denoiser(**captured.arguments.nest(captured.arguments.leaves))[0]
+
+
+def check_graph(path, captured):
+    graph = onnx.load(path, load_external_data=False).graph
+    read = [
+        (value.name, tuple(axis.dim_param or axis.dim_value for axis in value.type.tensor_type.shape.dim))
+        for value in (*graph.input, *graph.output)
+    ]
+    assert read == [
+        *((spec.name, spec.axes) for spec in captured.inputs),
+        ("model_output", captured.output_axes),
+    ]
+    double = onnx.TensorProto.DOUBLE
+    assert not [tensor.name for tensor in graph.initializer if tensor.data_type == double]
+    assert not [node.name for node in graph.node for attribute in node.attribute if is_double(attribute)]
+    assert captured.inputs[1].example.dtype == torch.float32
+    assert b"site-packages" not in path.read_bytes()
+
+
+def is_double(attribute):
+    named = attribute.name in ("to", "dtype") and attribute.i == onnx.TensorProto.DOUBLE
+    return named or attribute.t.data_type == onnx.TensorProto.DOUBLE
