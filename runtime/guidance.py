@@ -1,6 +1,6 @@
 """Guidance: a denoiser that wraps a denoiser."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import torch
 
@@ -18,15 +18,26 @@ class ClassifierFreeGuidance:
         scale: Guidance scale; 1 is the conditional output itself.
         negative: The conditioning of the unconditional rows, by input name. Inputs that
             are not named here are the same in both halves.
+        shared: Inputs without rows, such as the positions of tokens, passed on as they are.
     """
 
-    def __init__(self, denoiser: Denoiser, scale: float, negative: Mapping[str, torch.Tensor]):
+    def __init__(
+        self,
+        denoiser: Denoiser,
+        scale: float,
+        negative: Mapping[str, torch.Tensor],
+        shared: Collection[str] = (),
+    ):
         self.denoiser = denoiser
         self.scale = scale
         self.negative = dict(negative)
+        self.shared = frozenset(shared)
 
     def __call__(self, **inputs: torch.Tensor) -> torch.Tensor:
         """Takes the conditional inputs, each (batch, ...); returns the guided output (batch, ...)."""
-        doubled = {name: torch.cat([self.negative.get(name, value), value]) for name, value in inputs.items()}
+        doubled = {
+            name: value if name in self.shared else torch.cat([self.negative.get(name, value), value])
+            for name, value in inputs.items()
+        }
         uncond, cond = self.denoiser(**doubled).chunk(2)
         return uncond + self.scale * (cond - uncond)

@@ -86,22 +86,27 @@ class Session:
         guidance_scale: float = 1.0,
         seed: int = 0,
         predictor: str | Predictor = "zeus",
+        noise: torch.Tensor | None = None,
+        negative: Mapping[str, torch.Tensor] | None = None,
     ) -> Iterator[Step]:
         """Runs one trajectory, a step at a time.
 
         Args:
-            conditioning: Constant inputs of the denoiser by name, each (batch, ...).
+            conditioning: Constant inputs of the denoiser by name, of the shapes that the manifest says.
             plan: What happens at each evaluation.
             num_steps: Solver steps.
-            batch: Number of images, where there is no conditioning to tell it.
+            batch: Number of images, where neither conditioning nor noise tells it.
             guidance_scale: Classifier-free guidance; 1 turns it off.
             seed: Seed of the initial noise.
             predictor: The rule that fills skipped steps.
+            noise: Standard normal noise (batch, ...) instead of the seed's; needed where the size may vary.
+            negative: Conditioning of the unconditional rows of guidance, by name; for models with class
+                labels the null class by default.
 
         Raises:
-            ZeusError: A plan of the wrong length, or labels that the model has not.
+            ZeusError: A plan of the wrong length, or conditioning that does not fit the model.
         """
-        task = self._prepare(self.engine, conditioning, batch, guidance_scale, seed)
+        task = self._prepare(self.engine, conditioning, batch, guidance_scale, seed, noise, negative)
         return run_steps(scheduler=self.solver.scheduler, plan=plan, num_steps=num_steps, predictor=predictor, **task)
 
     def label_images(self, labels: Sequence[int] | None, num_images: int) -> dict[str, torch.Tensor]:
@@ -128,6 +133,8 @@ class Session:
         guidance_scale: float = 1.0,
         seed: int = 0,
         predictor: str | Predictor = "zeus",
+        noise: torch.Tensor | None = None,
+        negative: Mapping[str, torch.Tensor] | None = None,
         mode: str = "auto",
         on_call: Callable[[], None] | None = None,
     ) -> Result:
@@ -145,7 +152,7 @@ class Session:
         start = time.perf_counter()
         program, reason = self.solver.choose(mode, plan, num_steps, predictor)
         meter = _Meter(self.engine, on_call)
-        task = self._prepare(meter, conditioning, batch, guidance_scale, seed)
+        task = self._prepare(meter, conditioning, batch, guidance_scale, seed, noise, negative)
         if program:
             latents = ProgramLoop(program, task["noise"]).run(**task)
         else:
@@ -172,26 +179,34 @@ class Session:
         batch: int,
         guidance_scale: float,
         seed: int,
+        noise: torch.Tensor | None,
+        negative: Mapping[str, torch.Tensor] | None,
     ) -> dict[str, Any]:
         """What both loops are told: denoiser, noise, conditioning, name of the latents."""
         conditioning = dict(conditioning or {})
         self._check_conditioning(conditioning)
-        batch = max([batch, *(len(value) for value in conditioning.values())])
-        if guidance_scale != 1.0:
-            denoiser = ClassifierFreeGuidance(denoiser, guidance_scale, self._negative(batch))
         manifest = self.bundle.manifest
+        by_row = {spec.name for spec in manifest.inputs if spec.axes and spec.axes[0] == manifest.latents.axes[0]}
+        if noise is None:
+            batch = max([batch, *(len(value) for name, value in conditioning.items() if name in by_row)])
+            noise = draw_noise((batch, *manifest.latent_shape), seed)
+        if guidance_scale != 1.0:
+            negative = self._null_labels(len(noise)) if negative is None else negative
+            shared = [name for name in conditioning if name not in by_row]
+            denoiser = ClassifierFreeGuidance(denoiser, guidance_scale, negative, shared)
         return {
             "denoiser": denoiser,
-            "noise": draw_noise((batch, *manifest.latent_shape), seed),
+            "noise": noise,
             "conditioning": conditioning,
             "latents_name": manifest.latents.name,
         }
 
-    def _negative(self, batch: int) -> dict[str, torch.Tensor]:
+    def _null_labels(self, batch: int) -> dict[str, torch.Tensor]:
         labels = self.bundle.manifest.labels
         if labels is None:
             raise ZeusError(
-                "guidance_scale: got guidance for a model without class labels; expected 1. Leave guidance_scale at 1."
+                "negative: got none, with guidance, for a model without class labels; expected the conditioning of the "
+                "unconditional rows. Give it, or leave guidance_scale at 1."
             )
         return {"class_labels": torch.full((batch,), labels.null)}
 

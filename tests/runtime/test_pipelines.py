@@ -1,0 +1,63 @@
+"""Bundles of pipelines through our runtime: equal to the pipeline itself."""
+
+import diffusers
+import pytest
+import torch
+from pipelines import FAMILIES
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.export import export_pipeline
+from zeus_trt.runtime import Bundle, OnnxRuntimeEngine, Session
+
+
+@pytest.fixture(scope="module")
+def sd(tmp_path_factory):
+    """A tiny Stable Diffusion pipeline, and a session of its bundle."""
+    family = FAMILIES["sd15"]
+    pipeline = family.make()
+    folder = tmp_path_factory.mktemp("sd") / "bundle"
+    bundle = export_pipeline(pipeline, folder, settings=family.settings, unseen=family.unseen, steps=(10,))
+    return pipeline, Session(bundle, engine=OnnxRuntimeEngine(Bundle.open(folder).onnx, num_threads=1))
+
+
+def embed(seed, batch=2):
+    return torch.randn(batch, 7, 16, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("guidance_scale", [1.0, 5.0])
+@pytest.mark.parametrize("scheduler", [None, "EulerDiscreteScheduler", "UniPCMultistepScheduler"])
+@pytest.mark.parametrize("size", [(32, 48), (40, 24)])
+def test_a_full_run_is_the_pipelines_own(sd, guidance_scale, scheduler, size):
+    pipeline, session = sd
+    own = pipeline.scheduler
+    if scheduler:
+        pipeline.scheduler = getattr(diffusers, scheduler)()
+        session = Session(session.bundle, engine=session.engine, scheduler=pipeline.scheduler)
+    noise = torch.randn(2, 4, *size, generator=torch.Generator().manual_seed(3))
+    scale = pipeline.vae_scale_factor
+    try:
+        expected = pipeline(
+            prompt_embeds=embed(1), negative_prompt_embeds=embed(2), latents=noise.clone(), num_inference_steps=10,
+            guidance_scale=guidance_scale, output_type="latent", height=size[0] * scale, width=size[1] * scale,
+        )[0]  # fmt: skip
+        settings = {"num_steps": 10, "guidance_scale": guidance_scale, "noise": noise}
+        settings |= {"negative": {"encoder_hidden_states": embed(2)}}
+        full = session.generate({"encoder_hidden_states": embed(1)}, plan=session.plan(10, 0), **settings)
+        assert (full.latents - expected).norm() < 1e-4 * expected.norm()
+        skipped = session.generate({"encoder_hidden_states": embed(1)}, plan=session.plan(10, 2), **settings)
+        assert skipped.report.nfe < full.report.nfe
+        assert torch.isfinite(skipped.latents).all()
+    finally:
+        pipeline.scheduler = own
+
+
+def test_what_is_missing_is_named(sd):
+    _, session = sd
+    settings = {"plan": session.plan(10, 2), "num_steps": 10}
+    with pytest.raises(ZeusError, match="height, width may vary"):
+        session.generate({"encoder_hidden_states": embed(1)}, **settings)
+    with pytest.raises(ZeusError, match=r"expected \['encoder_hidden_states'\]"):
+        session.generate({}, **settings)
+    noise = torch.zeros(2, 4, 8, 8)
+    with pytest.raises(ZeusError, match="negative: got none"):
+        session.generate({"encoder_hidden_states": embed(1)}, noise=noise, guidance_scale=2.0, **settings)
