@@ -1,20 +1,20 @@
 """From a diffusers model to a verified bundle."""
 
+from zeus_trt.export.agreement import verify
 from zeus_trt.export.bundle import export_bundle
 from zeus_trt.export.dispatch import export_model
 from zeus_trt.export.model import Model, load_model
-from zeus_trt.export.onnx import export_onnx
 from zeus_trt.export.pipeline import export_pipeline
 from zeus_trt.export.runs import Settings
-from zeus_trt.export.verify import verify
+from zeus_trt.export.verification import verify_bundle
 
 __all__ = [
     "Model",
     "Settings",
     "export_bundle",
     "export_model",
-    "export_onnx",
     "export_pipeline",
     "load_model",
     "verify",
+    "verify_bundle",
 ]

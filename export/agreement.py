@@ -1,7 +1,8 @@
-"""Comparing an exported capture with the eager model, at sizes that the exporter saw and at others."""
+"""Comparing what was exported with the eager model."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,29 +10,54 @@ import torch
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.capture import Capture
 from zeus_trt.export.imitation import Imitation
+from zeus_trt.export.model import Model, example_inputs
+from zeus_trt.export.overflow import find_nonfinite
+from zeus_trt.export.precision import TOLERANCES, cast_module, to_float32
 from zeus_trt.export.runs import Settings, record_run
-from zeus_trt.export.twin import make_twin
-from zeus_trt.export.verify import TOLERANCE
 from zeus_trt.runtime.denoiser import Denoiser
+from zeus_trt.runtime.manifest import Verification, name_dtype
 
-BATCHES = (1, 2, 3)
+BATCHES = (1, 2, 3)  # of a pipeline's denoiser
+MODEL_BATCHES = (1, 3, 4)  # of a bare model; none of them is the batch of the export
+TOLERANCE = TOLERANCES["fp32"]
 
 
 @dataclass(frozen=True)
-class Agreement:
-    """One comparison.
+class Case:
+    """One call to compare.
 
     Args:
+        arguments: Keyword arguments of the denoiser's ``forward``.
+        inputs: The same as inputs of the graph, by name, the latents first.
         setting: What the pipeline was run with, where it differs from the base run.
-        shape: Shape of the latents.
-        max_error: Largest absolute difference of an element.
-        relative_error: ``|engine - eager| / |eager|``, Euclidean norms.
     """
 
-    setting: Mapping[str, Any]
-    shape: tuple[int, ...]
-    max_error: float
-    relative_error: float
+    arguments: Mapping[str, Any]
+    inputs: Mapping[str, torch.Tensor]
+    setting: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def latents(self) -> torch.Tensor:
+        """The first input."""
+        return next(iter(self.inputs.values()))
+
+
+def verify(model: Model, engine: Denoiser, backend: str, tolerance: float = TOLERANCE) -> tuple[Verification, ...]:
+    """Runs engine and eager model on the same inputs, with other timesteps in every row.
+
+    Args:
+        model: The eager reference.
+        engine: What was exported.
+        backend: Name of the engine, for the record.
+        tolerance: Largest relative error that is accepted.
+
+    Returns:
+        One record per batch size.
+
+    Raises:
+        ZeusError: An output is not finite, or the error is above ``tolerance``.
+    """
+    return compare(model.denoiser, engine, list_model_cases(model), backend, tolerance)
 
 
 def verify_capture(
@@ -41,12 +67,10 @@ def verify_capture(
     settings: Settings,
     unseen: Sequence[Mapping[str, Any]] = (),
     batches: Sequence[int] = BATCHES,
+    backend: str = "onnxruntime",
     tolerance: float = TOLERANCE,
-) -> tuple[Agreement, ...]:
+) -> tuple[Verification, ...]:
     """Runs engine and eager model on what the pipeline passes at the base setting and at unseen ones.
-
-    At each setting: the pipeline's own call, exactly as it was made; then every batch of ``batches``, with another
-    timestep in each row.
 
     Args:
         captured: What was exported.
@@ -55,26 +79,45 @@ def verify_capture(
         settings: Those of the capture.
         unseen: Changes of ``settings.base``, to sizes that the capture never saw.
         batches: Batches of the denoiser; not used if its batch is fixed.
+        backend: Name of the engine, for the record.
         tolerance: Largest relative error that is accepted.
 
     Raises:
         ZeusError: An output is not finite, or the error is above ``tolerance``.
     """
-    eager, imitation, records = make_twin(captured.denoiser).eval(), Imitation(captured.denoiser), []
-    for change in ({}, *unseen):
+    cases = list_cases(captured, pipeline, settings, ({}, *unseen), batches)
+    return compare(cast_module(captured.denoiser, torch.float32), engine, cases, backend, tolerance)
+
+
+def list_model_cases(model: Model, batches: Sequence[int] = MODEL_BATCHES) -> Iterator[Case]:
+    """Random calls of a bare model, one per batch."""
+    for batch in batches:
+        inputs = example_inputs(model, batch, seed=batch)
+        yield Case(inputs, inputs)
+
+
+def list_cases(
+    captured: Capture,
+    pipeline: Any,
+    settings: Settings,
+    changes: Iterable[Mapping[str, Any]],
+    batches: Sequence[int] = BATCHES,
+) -> Iterator[Case]:
+    """Calls of a pipeline's denoiser at each change of the base setting.
+
+    At each: the pipeline's own call, exactly as it was made; then every batch of ``batches``, with another timestep
+    in each row.
+    """
+    imitation = Imitation(captured.denoiser)
+    for change in changes:
         arguments = record_run(pipeline, captured.component, settings, change, imitation).arguments
         inputs = captured.flatten(arguments)
-        cases = [(arguments.nest(arguments.leaves), inputs)]
+        setting = {name: value for name, value in change.items() if isinstance(value, str | int | float)}
+        yield Case(arguments.nest(arguments.leaves), inputs, setting)
         for batch in batches if isinstance(captured.inputs[0].axes[0], str) else ():
             rows = take_rows(captured, inputs, batch)
             values = [int(rows[spec.name]) if spec.value else rows[spec.name] for spec in captured.inputs]
-            cases.append((captured.nest(values), rows))
-        for nested, flat in cases:
-            with torch.inference_mode():
-                expected = eager(**nested)[0].float()
-            shape = tuple(flat[captured.inputs[0].name].shape)
-            records.append(_compare(dict(change), shape, expected, engine(**flat).float(), tolerance))
-    return tuple(records)
+            yield Case(captured.nest(values), rows, setting)
 
 
 def take_rows(captured: Capture, inputs: Mapping[str, torch.Tensor], batch: int) -> dict[str, torch.Tensor]:
@@ -91,20 +134,52 @@ def take_rows(captured: Capture, inputs: Mapping[str, torch.Tensor], batch: int)
     return taken | {timestep: taken[timestep] * fractions}
 
 
-def _compare(
-    setting: Mapping[str, Any], shape: tuple[int, ...], expected: torch.Tensor, got: torch.Tensor, tolerance: float
-) -> Agreement:
-    for name, output in (("eager model", expected), ("engine", got)):
-        if not torch.isfinite(output).all():
+def compare(
+    eager: torch.nn.Module,
+    engine: Denoiser,
+    cases: Iterable[Case],
+    backend: str,
+    tolerance: float,
+    explain: Callable[[Case], str] | None = None,
+) -> tuple[Verification, ...]:
+    """Runs both on every case.
+
+    Args:
+        eager: The reference in float32, in eval mode; its first output counts.
+        engine: What was exported.
+        cases: What to run.
+        backend: Name of the engine, for the record.
+        tolerance: Largest relative error that is accepted.
+        explain: What to say of a case where the engine, and not the reference, gives what is not finite.
+
+    Raises:
+        ZeusError: An output is not finite, or the error is above ``tolerance``.
+    """
+    records = []
+    for case in cases:
+        arguments, shape = to_float32(case.arguments), tuple(case.latents.shape)
+        with torch.inference_mode():
+            expected = eager(**arguments)[0].float()
+        if not torch.isfinite(expected).all():
+            first = find_nonfinite(eager, partial(eager, **arguments)) or "its output"
             raise ZeusError(
-                f"verification: got non-finite values from the {name} at latents {shape}; expected finite ones. "
-                "Check the weights."
+                f"verification: got non-finite values from the eager model at latents {shape}, first in {first}; "
+                "expected finite ones. Check the weights."
             )
-    difference = got - expected
-    relative = float(difference.norm() / expected.norm().clamp_min(1e-12))
-    if relative > tolerance:
-        raise ZeusError(
-            f"verification: got a relative error of {relative:.2e} to the eager model at latents {shape}; expected at "
-            f"most {tolerance:.0e}. Report the model, or raise the tolerance if you accept it."
-        )
-    return Agreement(setting, shape, float(difference.abs().max()), relative)
+        got = engine(**case.inputs)
+        dtype = name_dtype(got)
+        if not torch.isfinite(got := got.float()).all():
+            reason = explain(case) if explain else "; expected finite ones. Report the model."
+            raise ZeusError(
+                f"verification: got non-finite values from the engine, {backend}, at latents {shape}{reason}"
+            )
+        difference = got - expected
+        relative = float(difference.norm() / expected.norm().clamp_min(1e-12))
+        if relative > tolerance:
+            raise ZeusError(
+                f"verification: got a relative error of {relative:.2e} to the eager model at latents {shape} on "
+                f"{backend}; expected at most {tolerance:.0e}. Report the model, or raise the tolerance if you accept "
+                "it."
+            )
+        records.append(Verification(backend, shape, dtype, float(difference.abs().max()), relative, dict(case.setting)))
+    return tuple(records)

@@ -4,22 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.export.agreement import list_model_cases
+from zeus_trt.export.description import describe
+from zeus_trt.export.flat import export_capture
 from zeus_trt.export.folder import STEPS, open_folder, seal, write_solvers
-from zeus_trt.export.model import Model, load_model
-from zeus_trt.export.onnx import EXAMPLE_BATCH, example_inputs, export_onnx
-from zeus_trt.export.verify import TOLERANCE, verify
+from zeus_trt.export.model import Model, describe_model, load_model
+from zeus_trt.export.precision import cast_capture, check_precision
+from zeus_trt.export.verification import verify_graph
 from zeus_trt.runtime.bundle import Bundle
-from zeus_trt.runtime.manifest import (
-    ONNX_FILE,
-    OUTPUT_NAME,
-    Labels,
-    Manifest,
-    SymbolSpec,
-    TensorSpec,
-    Verification,
-    name_dtype,
-)
-from zeus_trt.runtime.onnxruntime_engine import OnnxRuntimeEngine
+from zeus_trt.runtime.manifest import ONNX_FILE, Labels
 from zeus_trt.runtime.scheduler import load_scheduler
 
 
@@ -29,7 +22,10 @@ def export_bundle(
     *,
     null_label: int | None = None,
     steps: Sequence[int] = STEPS,
-    tolerance: float = TOLERANCE,
+    precision: str = "fp32",
+    keep_fp32: Sequence[str] = (),
+    force: bool = False,
+    tolerance: float | None = None,
     overwrite: bool = False,
 ) -> Bundle:
     """Exports a diffusers model folder to a bundle, and verifies it against the eager model.
@@ -40,7 +36,11 @@ def export_bundle(
         null_label: Label of the unconditional rows of guidance; the last one by default.
         steps: Step counts whose traced solvers are stored, so that a runtime without
             diffusers can run them; none are for a solver that cannot be traced.
-        tolerance: Largest relative error to the eager model.
+        precision: ``fp32``, ``fp16`` or ``bf16``. A twin is cast, not the model; timestep, guidance and positions
+            stay float32.
+        keep_fp32: Patterns of module names, such as ``down_blocks.0.*``, that run in float32 in a half all the same.
+        force: Export bf16 weights in fp16, or fp16 weights in bf16.
+        tolerance: Largest relative error to the eager model in float32; that of the precision by default.
         overwrite: Replace an existing bundle.
 
     Raises:
@@ -48,11 +48,25 @@ def export_bundle(
     """
     model = load_model(model_folder)
     labels = _choose_labels(model, null_label)
+    captured = describe_model(model)
+    check_precision(model.denoiser, precision, force)
     with open_folder(Path(output), overwrite) as folder:
-        export_onnx(model.denoiser, example_inputs(model, EXAMPLE_BATCH), folder / ONNX_FILE)
-        records = verify(model, OnnxRuntimeEngine(folder / ONNX_FILE), "onnxruntime", tolerance)
+        cast = cast_capture(captured, precision, keep_fp32)
+        limits = export_capture(cast, folder / ONNX_FILE)
+        records = verify_graph(captured, folder / ONNX_FILE, list_model_cases(model), precision, keep_fp32, tolerance)
         write_solvers(load_scheduler(model.scheduler_config), steps, folder)
-        manifest = seal(_describe(model, labels, records), folder)
+        manifest = describe(
+            cast,
+            limits,
+            records,
+            precision=precision,
+            keep_fp32=keep_fp32,
+            model=model.name,
+            weights_sha256=model.weights_sha256,
+            prediction_type=model.prediction_type,
+            labels=labels,
+        )
+        manifest = seal(manifest, folder)
     return Bundle(Path(output), manifest)
 
 
@@ -65,25 +79,3 @@ def _choose_labels(model: Model, null_label: int | None) -> Labels | None:
             f"null_label: got {null}; expected 0..{model.num_labels - 1}, the labels of this model. Choose one of them."
         )
     return Labels(count=null if null == model.num_labels - 1 else model.num_labels, null=null)
-
-
-def _describe(model: Model, labels: Labels | None, records: tuple[Verification, ...]) -> Manifest:
-    inputs = example_inputs(model, EXAMPLE_BATCH)
-    roles = {model.latents_name: "latents", "timestep": "timestep"}
-    return Manifest(
-        model=model.name,
-        component=model.component,
-        denoiser_class=type(model.denoiser).__name__,
-        denoiser_config=model.config,
-        weights_sha256=model.weights_sha256,
-        prediction_type=model.prediction_type,
-        inputs=tuple(
-            TensorSpec(name, name_dtype(value), ("batch", *value.shape[1:]), roles.get(name, "conditioning"))
-            for name, value in inputs.items()
-        ),
-        output=TensorSpec(OUTPUT_NAME, "float32", ("batch", *inputs[model.latents_name].shape[1:]), "output"),
-        symbols=(SymbolSpec("batch", tuple(sorted({record.shape[0] for record in records} | {EXAMPLE_BATCH}))),),
-        labels=labels,
-        verification=records,
-        versions={},
-    )

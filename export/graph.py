@@ -1,15 +1,19 @@
 """From an exported program to an ONNX graph that engines can run."""
 
-from collections.abc import Sequence
+import contextlib
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from zeus_trt.export.onnx import OPSET, quiet
 from zeus_trt.export.translations import TRANSLATIONS
 from zeus_trt.runtime.manifest import OUTPUT_NAME
+
+OPSET = 20
 
 
 def write_graph(
@@ -35,6 +39,22 @@ def write_graph(
         for node in exported.model.graph.all_nodes():
             node.metadata_props.clear()  # stack traces: paths of this machine, and half of the file
         exported.save(path, external_data=True)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keeps the exporter's own progress and warnings off the terminal."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
 
 
 def _simplify(model: Any) -> None:

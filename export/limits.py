@@ -47,7 +47,7 @@ def read_limits(captured: Capture, program: torch.export.ExportedProgram) -> dic
 
 
 def _read_limit(size: Any, environment: Any) -> Limits:
-    import sympy  # type: ignore[import-untyped]
+    import sympy
     from torch.utils._sympy.functions import Mod, PythonMod
 
     multiple = 1

@@ -9,8 +9,12 @@ from typing import Any
 import torch
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.export.arguments import flatten
+from zeus_trt.export.axes import Symbol
+from zeus_trt.export.capture import CONDITIONING, LATENTS, TIMESTEP, Capture, Input
 from zeus_trt.files import digest_file
 
+EXAMPLE_BATCH = 2  # a batch of 1 is specialised by torch.export
 COMPONENTS = ("unet", "transformer")
 SCHEDULER_CONFIG = Path("scheduler") / "scheduler_config.json"
 _LATENTS = ("sample", "hidden_states")
@@ -110,3 +114,34 @@ def _check_inputs(denoiser: torch.nn.Module) -> None:
             f"model: got {type(denoiser).__name__}, which needs {', '.join(extra)}; expected a denoiser of latents, "
             "timestep and class labels. Other families are not supported yet."
         )
+
+
+def example_inputs(model: Model, batch: int, seed: int = 0) -> dict[str, torch.Tensor]:
+    """Random inputs: latents, then timestep (batch,) with other values per row, then labels."""
+    generator = torch.Generator().manual_seed(seed)
+    config = model.config
+    size = config["sample_size"]
+    height, width = size if isinstance(size, list) else (size, size)
+    latents = torch.randn(batch, config["in_channels"], height, width, generator=generator)
+    inputs = {model.latents_name: latents, "timestep": torch.rand(batch, generator=generator) * 999}
+    if model.num_labels:
+        inputs["class_labels"] = torch.randint(model.num_labels, (batch,), generator=generator)
+    return inputs
+
+
+def describe_model(model: Model) -> Capture:
+    """The call of a bare denoiser, as ``capture`` would find it in a pipeline: only the batch varies."""
+    inputs = example_inputs(model, EXAMPLE_BATCH)
+    roles = {model.latents_name: LATENTS, "timestep": TIMESTEP}
+    axes = {name: ("batch", *value.shape[1:]) for name, value in inputs.items()}
+    return Capture(
+        component=model.component,
+        denoiser=model.denoiser,
+        inputs=tuple(Input(name, name, inputs[name], axes[name], roles.get(name, CONDITIONING)) for name in inputs),
+        symbols=(Symbol("batch", (EXAMPLE_BATCH,)),),
+        constants={},
+        calls_per_step=1,
+        output_axes=axes[model.latents_name],
+        state_axes=axes[model.latents_name],
+        arguments=flatten(inputs),
+    )

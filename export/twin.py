@@ -1,6 +1,7 @@
 """A twin of a module: its own structure over the same weights."""
 
 import copy
+from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
@@ -16,12 +17,12 @@ def make_twin(module: torch.nn.Module) -> Any:
     Args:
         module: The user's module; of a compiled one, what was compiled.
     """
-    return _copy_structure(module, lambda tensor: tensor)
+    return copy_structure(module, lambda tensor: tensor)
 
 
 def make_meta_twin(module: torch.nn.Module) -> Any:
     """A twin without weights, on torch's ``meta`` device: it computes shapes only."""
-    return _copy_structure(module, _to_meta)
+    return copy_structure(module, _to_meta)
 
 
 def unwrap(module: torch.nn.Module) -> torch.nn.Module:
@@ -29,7 +30,8 @@ def unwrap(module: torch.nn.Module) -> torch.nn.Module:
     return getattr(module, "_orig_mod", module)
 
 
-def _copy_structure(module: torch.nn.Module, replace) -> Any:
+def copy_structure(module: torch.nn.Module, replace: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """A copy of a module with what ``replace`` gives for each parameter and buffer."""
     module = unwrap(module)
     return copy.deepcopy(module, {id(old): replace(old) for old in chain(module.parameters(), module.buffers())})
 

@@ -1,6 +1,7 @@
 """The manifest of a bundle: what its engine takes, gives, and was made from."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -31,6 +32,7 @@ class TensorSpec:
         name: The name in the diffusers ``forward``, or ``model_output``.
         dtype: Name of a torch dtype, such as ``float32``.
         axes: One entry per axis: a fixed size, or the name of a symbol such as ``batch``.
+        value: The symbol that an integer is the value of; None for tensors.
         role: ``latents``, ``timestep``, ``conditioning``, ``size`` (follows from the sizes alone, such as the
             positions of tokens) or ``fixed`` (never changed); ``output`` for the output.
     """
@@ -39,6 +41,7 @@ class TensorSpec:
     dtype: str
     axes: tuple[int | str, ...]
     role: str = "conditioning"
+    value: str | None = None
 
     def __str__(self) -> str:
         return f"{self.name} {self.dtype} ({', '.join(str(axis) for axis in self.axes)})"
@@ -75,13 +78,24 @@ class Labels:
 
 @dataclass(frozen=True)
 class Verification:
-    """One comparison of the exported graph with the eager model, at latents of ``shape``, rows at other timesteps."""
+    """One comparison with the eager model in float32.
+
+    Args:
+        backend: What ran the exported graph. ``eager-bf16`` and ``eager-fp16`` are no graph: the module that it was
+            traced from, in that precision.
+        shape: Shape of the latents.
+        dtype: Name of the output's dtype.
+        max_error: Largest absolute difference of an element.
+        relative_error: ``|output - eager| / |eager|``, Euclidean norms.
+        setting: What the pipeline was run with, where it differs from the base run of the export.
+    """
 
     backend: str
     shape: tuple[int, ...]
     dtype: str
     max_error: float
     relative_error: float
+    setting: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -100,6 +114,10 @@ class Manifest:
     shape (batch,); the others are conditioning. ``constants`` are the arguments of the
     denoiser that are no tensors, baked into the graph, by their place in its ``forward``.
     ``calls_per_step`` is 2 where the pipeline calls the denoiser once per branch of guidance.
+    ``state_axes`` are the axes of the part of the latents that the solver steps, all of them if empty: an inpainting
+    model takes more channels, which stay. ``precision`` is that of the graph, ``keep_fp32`` the patterns of the modules
+    that run in float32 in it all the same. ``timestep_scale`` is what the scheduler's timesteps are multiplied with
+    (0.001 for FLUX), None where the pipeline tells its denoiser another time.
     """
 
     model: str
@@ -117,6 +135,10 @@ class Manifest:
     pipeline_class: str | None = None
     constants: dict[str, Any] = field(default_factory=dict)
     calls_per_step: int = 1
+    state_axes: tuple[int | str, ...] = ()
+    timestep_scale: float | None = 1.0
+    precision: str = "fp32"
+    keep_fp32: tuple[str, ...] = ()
     files: dict[str, FileEntry] = field(default_factory=dict)
 
     @property
@@ -126,17 +148,38 @@ class Manifest:
 
     @property
     def latent_shape(self) -> tuple[int, ...]:
-        """Shape of the latents of one image, without the batch axis.
+        """Shape of the latents of one image that the solver steps, without the batch axis.
 
         Raises:
             ZeusError: The latents have an axis that varies.
         """
-        if moving := [axis for axis in self.latents.axes[1:] if isinstance(axis, str)]:
+        axes = (self.state_axes or self.latents.axes)[1:]
+        if moving := [axis for axis in axes if isinstance(axis, str)]:
             raise ZeusError(
                 f"latents: got {self.latents}, whose {', '.join(moving)} may vary; expected fixed sizes. "
                 "Give the noise, or call the engine yourself."
             )
-        return tuple(int(size) for size in self.latents.axes[1:])
+        return tuple(int(size) for size in axes)
+
+    def check_loop(self) -> None:
+        """Refuses what our loop would run, and get a wrong picture from.
+
+        Raises:
+            ZeusError: The output is not shaped like the solver's latents, the denoiser takes more
+                than these, or it is told a time that is no multiple of the timestep.
+        """
+        state = self.state_axes or self.latents.axes
+        for thing, axes in (("latents", self.latents.axes), ("model_output", self.output.axes)):
+            if axes != state:
+                raise ZeusError(
+                    f"{thing}: got axes {axes}, and solver latents of {state}; expected equal ones. "
+                    "Wrap the engine in a denoiser that takes and gives the solver's latents, and use run_steps()."
+                )
+        if self.timestep_scale is None:
+            raise ZeusError(
+                f"timestep: got a {self.pipeline_class}, whose denoiser is told no multiple of the timestep; expected "
+                "a fixed factor. Wrap the engine in a denoiser that computes it, and use run_steps()."
+            )
 
     def describe(self) -> str:
         """Denoiser, inputs that vary, and the worst error to eager, on one line."""
@@ -167,6 +210,7 @@ class Manifest:
             data["labels"] = Labels(**data["labels"]) if data["labels"] else None
             data["symbols"] = tuple(SymbolSpec(**_read_tuples(entry)) for entry in data["symbols"])
             data["verification"] = tuple(Verification(**_read_tuples(entry)) for entry in data["verification"])
+            data |= {name: tuple(data.get(name, ())) for name in ("state_axes", "keep_fp32")}
             data["files"] = {name: FileEntry(**entry) for name, entry in data["files"].items()}
             return cls(**data)
         except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -11,10 +11,10 @@ import torch
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle import Bundle
 from zeus_trt.runtime.denoiser import Denoiser
+from zeus_trt.runtime.engines import open_engine
 from zeus_trt.runtime.guidance import ClassifierFreeGuidance
 from zeus_trt.runtime.loop import Step, run_steps
 from zeus_trt.runtime.noise import draw_noise
-from zeus_trt.runtime.onnxruntime_engine import OnnxRuntimeEngine
 from zeus_trt.runtime.program import ProgramLoop
 from zeus_trt.runtime.solver import Solver
 from zeus_trt.zeus_graph import Predictor, StepPlan
@@ -60,16 +60,25 @@ class Session:
 
     Args:
         bundle: A folder written by ``zeus-trt export``, or an opened ``Bundle``.
-        engine: A denoiser to use instead of the bundle's own graph on ONNX Runtime.
+        engine: A denoiser to use instead of one of the bundle's own.
         scheduler: A diffusers scheduler to use instead of the checkpoint's.
+        backend: ``onnxruntime``, or an engine that ``zeus-trt build`` made: ``aot-inductor``, ``tensorrt``,
+            ``tensorrt-rtx``.
 
     Raises:
         ZeusError: The bundle is incomplete or changed, or a library is missing.
     """
 
-    def __init__(self, bundle: str | Path | Bundle, *, engine: Denoiser | None = None, scheduler: Any = None):
+    def __init__(
+        self,
+        bundle: str | Path | Bundle,
+        *,
+        engine: Denoiser | None = None,
+        scheduler: Any = None,
+        backend: str = "onnxruntime",
+    ):
         self.bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
-        self.engine = engine or OnnxRuntimeEngine(self.bundle.onnx)
+        self.engine = engine or open_engine(self.bundle, backend)
         self.solver = Solver(self.bundle, scheduler)
 
     def plan(self, num_steps: int, ratio: int) -> StepPlan:
@@ -184,8 +193,11 @@ class Session:
     ) -> dict[str, Any]:
         """What both loops are told: denoiser, noise, conditioning, name of the latents."""
         conditioning = dict(conditioning or {})
-        self._check_conditioning(conditioning)
         manifest = self.bundle.manifest
+        manifest.check_loop()
+        self._check_conditioning(conditioning)
+        if manifest.timestep_scale != 1.0:
+            denoiser = _scale_timestep(denoiser, float(manifest.timestep_scale or 0.0))
         by_row = {spec.name for spec in manifest.inputs if spec.axes and spec.axes[0] == manifest.latents.axes[0]}
         if noise is None:
             batch = max([batch, *(len(value) for name, value in conditioning.items() if name in by_row)])
@@ -225,6 +237,13 @@ class Session:
             raise ZeusError(
                 f"label: got {int(wrong[0])}; expected 0..{labels.count - 1}. Choose a class that the model knows."
             )
+
+
+def _scale_timestep(denoiser: Denoiser, scale: float) -> Denoiser:
+    def scaled(**inputs: torch.Tensor) -> torch.Tensor:
+        return denoiser(**{**inputs, "timestep": inputs["timestep"] * scale})
+
+    return scaled
 
 
 class _Meter:

@@ -1,6 +1,7 @@
 """The command line: each command reads its options and calls one library function."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -37,6 +38,20 @@ class Numbers(click.ParamType):
             self.fail(f"{value!r} is not a list of whole numbers such as 0,2,3", param, ctx)
 
 
+class Range(click.ParamType):
+    """A symbol, its smallest and its largest size."""
+
+    name = "NAME=LOW-HIGH"
+
+    def convert(self, value, param, ctx) -> tuple[str, int, int]:
+        if isinstance(value, tuple):
+            return value
+        found = re.fullmatch(r"(\w+)=(\d+)(?:-(\d+))?", value)
+        if not found:
+            self.fail(f"{value!r} is not a range such as batch=1-4", param, ctx)
+        return found[1], int(found[2]), int(found[3] or found[2])
+
+
 class Size(click.ParamType):
     """Height and width."""
 
@@ -64,6 +79,7 @@ sampling_options = [
     click.option("--guidance-scale", default=2.0, show_default=True, help="Classifier-free guidance; 1 turns it off."),
     click.option("--seed", default=0, show_default=True, help="Seed of the initial noise."),
     click.option("--predictor", default="zeus", show_default=True, help="Rule that fills skipped steps."),
+    click.option("--backend", default="onnxruntime", show_default=True, help="Engine, such as aot-inductor."),
     click.option("--mode", default="auto", show_default=True, help="auto, program, or step."),
 ]
 
@@ -81,20 +97,50 @@ def _with_sampling_options(command):
 @click.option("--size", type=Size(), help="Base size of a pipeline's capture in pixels, such as 512x448.")
 @click.option("--null-label", type=int, help="Label of unconditional rows.  [default: the model's last]")
 @click.option("--steps", type=Numbers(), default="20,30,50", show_default=True, help="Step counts of stored solvers.")
-@click.option("--tolerance", default=1e-4, show_default=True, help="Largest relative error to the eager model.")
+@click.option("--precision", default="fp32", show_default=True, help="fp32, fp16 or bf16.")
+@click.option("--keep-fp32", multiple=True, help="Modules that stay in fp32, such as 'down_blocks.0.*'.")
+@click.option("--force", is_flag=True, help="Export bf16 weights in fp16, or fp16 weights in bf16.")
+@click.option("--tolerance", type=float, help="Largest relative error to eager.  [default: the precision's]")
 @click.option("--overwrite", is_flag=True, help="Replace an existing bundle.")
-def export(model, output, component, size, null_label, steps, tolerance, overwrite) -> None:
+def export(
+    model, output, component, size, null_label, steps, precision, keep_fp32, force, tolerance, overwrite
+) -> None:
     """Export MODEL to a bundle, and verify it: a diffusers pipeline (folder or hub id), or a bare model folder."""
     from zeus_trt.export import export_model
 
     click.echo(f"exporting {model} ...", err=True)
     bundle = export_model(
-        model, output, component=component, size=size, null_label=null_label, steps=steps, tolerance=tolerance,
-        overwrite=overwrite,
+        model, output, component=component, size=size, null_label=null_label, steps=steps, precision=precision,
+        keep_fp32=keep_fp32, force=force, tolerance=tolerance, overwrite=overwrite,
     )  # fmt: skip
     click.echo(f"{output}: {bundle.manifest.describe()}")
     stored = [str(num_steps) for num_steps in steps if bundle.solver_file(num_steps).is_file()]
     click.echo(f"stored solvers: {', '.join(stored) or 'none, it runs step by step'}")
+
+
+@main.command()
+@click.argument("bundle", type=click.Path(path_type=Path))
+@click.option("--backend", required=True, help="tensorrt, tensorrt-rtx or aot-inductor.")
+@click.option("--gpu", multiple=True, help="What to build for, such as sm_89.  [default: this machine]")
+@click.option("--precision", help="Refuse another than this one; engines have that of the graph.")
+@click.option("--range", "ranges", multiple=True, type=Range(), help="Sizes to serve, such as batch=1-4.")
+@click.option("--guidance/--no-guidance", default=None, help="Whether guidance doubles the batch.")
+@click.option("--model", type=click.Path(path_type=Path), help="The exported model; for aot-inductor.")
+@json_option
+def build(bundle, backend, gpu, precision, ranges, guidance, model, as_json) -> None:
+    """Build an engine of BUNDLE, unless it has one that differs in nothing."""
+    from zeus_trt.export.build import build_engine
+    from zeus_trt.export.profile import SizeRange
+    from zeus_trt.export.retrace import choose_trace
+
+    record = build_engine(
+        bundle, backend, gpu=gpu, precision=precision, guidance=guidance, trace=choose_trace(bundle, model),
+        ranges={name: SizeRange(low, low, high) for name, low, high in ranges},
+        say=lambda text: click.echo(text, err=True),
+    )  # fmt: skip
+    target, seconds = record.spec.target, record.build_seconds
+    click.echo(f"{backend} {record.spec.precision} for {target}: {record.size / 2**20:.1f} MiB in {seconds} s")
+    _echo_json(as_json, json.loads(record.to_json()))
 
 
 @main.command()
@@ -105,14 +151,14 @@ def export(model, output, component, size, null_label, steps, tolerance, overwri
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Picture to write.")
 @json_option
 def run(
-    bundle, steps, labels, num_images, guidance_scale, seed, predictor, mode, ratio, plan_text, output, as_json
+    bundle, steps, labels, num_images, guidance_scale, seed, predictor, backend, mode, ratio, plan_text, output, as_json
 ) -> None:
     """Make pictures with the BUNDLE's engine."""
     from zeus_trt.pictures import draw_grid
     from zeus_trt.runtime import Session
     from zeus_trt.zeus_graph import StepPlan
 
-    session = Session(bundle)
+    session = Session(bundle, backend=backend)
     plan = StepPlan(plan_text) if plan_text else session.plan(steps, ratio)
     with _writes(output) as temporary, _progress(plan.nfe) as bar:
         result = session.generate(
@@ -136,13 +182,13 @@ def run(
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Folder for the image grid and the table.")
 @json_option
 def compare(
-    bundle, steps, labels, num_images, guidance_scale, seed, predictor, mode, ratios, rounds, output, as_json
+    bundle, steps, labels, num_images, guidance_scale, seed, predictor, backend, mode, ratios, rounds, output, as_json
 ) -> None:
     """Compare skipped runs of BUNDLE with the full run: time, quality, memory."""
     from zeus_trt.calibration import compare_ratios
     from zeus_trt.runtime import Session
 
-    session = Session(bundle)
+    session = Session(bundle, backend=backend)
     with _progress(None) as bar:
         comparison = compare_ratios(
             session, session.label_images(labels, num_images), ratios=ratios, num_steps=steps, batch=num_images,
@@ -184,9 +230,11 @@ def plan(steps, ratio, window, nfe, plan_text, scheduler, predictor, show_progra
 def inspect(bundle: Path, as_json: bool) -> None:
     """Check BUNDLE, and print what it holds."""
     from zeus_trt.runtime.bundle import Bundle
+    from zeus_trt.runtime.engine_folder import describe_engines
 
     opened = Bundle.open(bundle)
     click.echo(opened.describe())
+    click.echo(describe_engines(opened))
     _echo_json(as_json, json.loads(opened.manifest.to_json()))
 
 

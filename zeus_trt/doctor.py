@@ -1,6 +1,8 @@
 """What is installed, and what can build and run here."""
 
 import io
+import os
+import shutil
 from dataclasses import asdict, dataclass
 
 from zeus_trt.machine import describe_machine, find_version
@@ -56,30 +58,52 @@ class Diagnosis:
 
 def examine() -> Diagnosis:
     """Looks at this machine; imports nothing heavier than torch and ONNX Runtime."""
-    can_export = all(find_version(name) for name in ("diffusers", "onnx", "onnxscript"))
-    later = "not used by this version yet"
+    import torch
+
+    exports = all(find_version(name) for name in ("diffusers", "onnx", "onnxscript"))
+    polygraphy, gpu = bool(find_version("polygraphy")), torch.cuda.is_available()
+    tensorrt, rtx = find_version("tensorrt"), find_version("tensorrt-rtx-cu13-bindings")
+    compiler = shutil.which(os.environ.get("CXX", "g++"))
+    untested = "untested on hardware by us"
     return Diagnosis(
         describe_machine(),
         (
-            Backend("eager", f"torch {find_version('torch')}", True, True, "part of torch; the reference of export"),
             Backend(
                 "onnxruntime",
                 _package("onnxruntime", "onnxruntime-gpu"),
-                can_export,
+                exports,
                 _has_cpu_provider(),
                 "" if _has_cpu_provider() else "pip install onnxruntime",
             ),
-            Backend("tensorrt", _package("tensorrt"), False, False, f"pip install 'zeus-trt[tensorrt]'; {later}"),
+            Backend(
+                "aot-inductor",
+                f"torch {find_version('torch')}",
+                exports and bool(compiler),
+                True,
+                "" if compiler else "install a C++ compiler",
+            ),
+            Backend(
+                "tensorrt",
+                _package("tensorrt"),
+                bool(tensorrt and polygraphy and gpu),
+                bool(tensorrt and gpu),
+                f"{_advise(tensorrt and polygraphy, 'tensorrt', gpu)}{untested}",
+            ),
             Backend(
                 "tensorrt-rtx",
                 _package("tensorrt-rtx-cu13-bindings"),
-                False,
-                False,
-                f"pip install 'zeus-trt[tensorrt-rtx]'; {later}",
+                bool(rtx and polygraphy),
+                bool(rtx and gpu),
+                f"{_advise(rtx and polygraphy, 'tensorrt-rtx', gpu)}{untested}",
             ),
-            Backend("aot-inductor", f"torch {find_version('torch')}", False, False, later),
         ),
     )
+
+
+def _advise(installed: object, extra: str, gpu: bool) -> str:
+    steps = [] if installed else [f"pip install 'zeus-trt[{extra}]'"]
+    steps += [] if gpu else ["needs an NVIDIA GPU to run"]
+    return "".join(f"{step}; " for step in steps)
 
 
 def _has_cpu_provider() -> bool:

@@ -124,7 +124,7 @@ def test_an_interrupt_leaves_nothing(folder, tmp_path, monkeypatch):
     def interrupt(*arguments, **settings):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("zeus_trt.export.pipeline.verify_capture", interrupt)
+    monkeypatch.setattr("zeus_trt.export.pipeline.verify_graph", interrupt)
     with pytest.raises(KeyboardInterrupt):
         export_pipeline(folder, tmp_path / "bundle")
     assert list(tmp_path.iterdir()) == []

@@ -1,6 +1,9 @@
 """The optimisation profile: from sizes asked for to shapes of inputs."""
 
+from types import SimpleNamespace
+
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,6 +11,7 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.export.profile import SizeRange, make_profile
 from zeus_trt.runtime.engine_profile import ShapeRange, check_shapes
 from zeus_trt.runtime.manifest import Manifest, SymbolSpec, TensorSpec
+from zeus_trt.runtime.named_inputs import measure
 
 IMAGE = {"height": SizeRange(16, 32, 64), "width": SizeRange(16, 32, 48)}
 
@@ -45,6 +49,15 @@ def test_one_call_per_branch_does_not(manifest, guidance):
 
 def test_products_follow_from_their_factors():
     assert make_profile(describe(), IMAGE)["img_ids"] == ShapeRange((64, 3), (256, 3), (768, 3))
+
+
+def test_an_integer_that_is_a_size_has_a_range_of_values():
+    manifest = describe()
+    integer = SimpleNamespace(name="rows", axes=(), value="height")
+    profile = make_profile(Manifest(**{**vars(manifest), "inputs": (*manifest.inputs, integer)}), IMAGE)
+    assert profile["rows"] == ShapeRange((16,), (32,), (64,))
+    inputs = {"rows": torch.tensor(80), "timestep": torch.zeros(2)}
+    assert measure(inputs, profile) == {"rows": (80,), "timestep": (2,)}
 
 
 def test_sizes_that_nobody_asks_for_are_those_of_the_export():

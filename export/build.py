@@ -1,0 +1,205 @@
+"""An engine of a bundle: built where it must be, reused where it can be."""
+
+import contextlib
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from math import prod
+from pathlib import Path
+
+import torch
+
+from zeus_trt import __version__
+from zeus_trt.errors import ZeusError
+from zeus_trt.export.aot_inductor import build_package, check_program
+from zeus_trt.export.profile import SizeRange, make_profile
+from zeus_trt.export.tensorrt import Progress, TensorRTOptions, build_tensorrt, check_options
+from zeus_trt.files import digest_file, write_folder_atomically
+from zeus_trt.runtime.bundle import Bundle
+from zeus_trt.runtime.engine_folder import AOT_INDUCTOR, FOLDER, check_file, digest_model, list_engines
+from zeus_trt.runtime.engine_record import FILE_NAME, EngineRecord, EngineSpec, Target, explain
+from zeus_trt.runtime.hardware import find_cpu, find_gpu
+from zeus_trt.runtime.tensorrt_module import import_tensorrt
+
+BACKENDS = ("tensorrt", "tensorrt-rtx", AOT_INDUCTOR)
+
+
+def build_engine(
+    bundle: str | Path | Bundle,
+    backend: str,
+    *,
+    precision: str | None = None,
+    gpu: str | Sequence[str] | None = None,
+    ranges: Mapping[str, SizeRange] | None = None,
+    guidance: bool | None = None,
+    options: TensorRTOptions | None = None,
+    trace: Callable[[], torch.export.ExportedProgram] | None = None,
+    on_progress: Progress | None = None,
+    say: Callable[[str], None] | None = None,
+) -> EngineRecord:
+    """Makes sure that a bundle has an engine: builds it, unless there is one that differs in nothing.
+
+    Args:
+        bundle: A folder written by ``zeus-trt export``. Its manifest stays as it is.
+        backend: ``tensorrt``, ``tensorrt-rtx`` or ``aot-inductor``.
+        precision: The one to be sure of; engines have that of the graph.
+        gpu: What to build for, such as ``sm_89``; several for TensorRT-RTX. By default the GPU that is here, and
+            the CPU for AOTInductor.
+        ranges: Sizes to build for, per symbol of the manifest, as in ``make_profile``.
+        guidance: Whether classifier-free guidance may double the batch, as in ``make_profile``.
+        options: For TensorRT and TensorRT-RTX.
+        trace: Gives the denoiser as an exported program, inputs in the manifest's order; for AOTInductor.
+        on_progress: Called with what the builder is at, and how far it has come; what it raises cancels the build.
+        say: Takes a line: why there is a build, or that there is none.
+
+    Raises:
+        ZeusError: Something is asked that the backend or this machine cannot do, or the build fails.
+    """
+    bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
+    spec = plan_engine(bundle, backend, precision, gpu, ranges, guidance, options)
+    folder = bundle.path / FOLDER / spec.key
+    reasons = find_reasons(bundle, spec)
+    if say:
+        say(f"builds {backend}: {'; '.join(reasons)}" if reasons else f"reuses {backend}: {folder}")
+    if not reasons:
+        return EngineRecord.from_json((folder / FILE_NAME).read_text(encoding="utf-8"))
+    try:
+        with write_folder_atomically(folder, overwrite=True) as fresh:
+            start = time.perf_counter()
+            file = fresh / _name_file(backend)
+            if backend == AOT_INDUCTOR:
+                _build_aot(spec, bundle, trace, file)
+            else:
+                cache = folder.with_name(f"timing-{spec.backend_version}-{spec.target.sms[0]}.cache")
+                build_tensorrt(bundle.onnx, spec, file, cache, on_progress)
+            seconds = round(time.perf_counter() - start, 2)
+            record = EngineRecord(spec, file.name, file.stat().st_size, digest_file(file), seconds)
+            (fresh / FILE_NAME).write_text(record.to_json(), encoding="utf-8")
+    finally:
+        with contextlib.suppress(OSError):  # it goes only if it is empty
+            folder.parent.rmdir()
+    return record
+
+
+def plan_engine(
+    bundle: Bundle,
+    backend: str,
+    precision: str | None = None,
+    gpu: str | Sequence[str] | None = None,
+    ranges: Mapping[str, SizeRange] | None = None,
+    guidance: bool | None = None,
+    options: TensorRTOptions | None = None,
+) -> EngineSpec:
+    """What ``build_engine`` would build, without building it.
+
+    Raises:
+        ZeusError: As ``build_engine``.
+    """
+    if backend not in BACKENDS:
+        raise ZeusError(f"backend: got {backend}; expected one of {', '.join(BACKENDS)}. Choose one of them.")
+    if backend == AOT_INDUCTOR:
+        if options is not None:
+            raise ZeusError("options: got some for aot-inductor; expected none, which are TensorRT's. Leave them out.")
+        version = torch.__version__
+    else:
+        options = options or TensorRTOptions()
+        check_options(backend, options)
+        version = import_tensorrt(backend).__version__
+    graph, weights = digest_model(bundle.manifest, backend)
+    return EngineSpec(
+        backend=backend,
+        backend_version=version,
+        precision=check_precision(bundle.onnx, precision),
+        profile=make_profile(bundle.manifest, ranges, guidance),
+        target=choose_target(backend, gpu),
+        graph_sha256=graph,
+        weights_sha256=weights,
+        options=asdict(options) if options else {},
+        exporter_version=__version__,
+    )
+
+
+def find_reasons(bundle: Bundle, spec: EngineSpec) -> tuple[str, ...]:
+    """Why ``spec`` has to be built, against the engine that is nearest to it; nothing if the bundle has it."""
+    engines = [engine for engine in list_engines(bundle.path) if engine.record.spec.backend == spec.backend]
+    same = [engine for engine in engines if engine.record.spec == spec and engine.path.parent.name == spec.key]
+    if same:
+        return check_file(same[0])
+    if not engines:
+        return ("the bundle has none",)
+    return min((explain(engine.record.spec, spec) for engine in engines), key=len)
+
+
+def check_precision(onnx: Path, asked: str | None) -> str:
+    """The precision of a graph: that of most of its weights.
+
+    Raises:
+        ZeusError: Another one is asked for.
+    """
+    from onnx import TensorProto, load
+
+    names = {TensorProto.FLOAT: "fp32", TensorProto.FLOAT16: "fp16", TensorProto.BFLOAT16: "bf16"}
+    counts = dict.fromkeys(names, 0)
+    for tensor in load(onnx, load_external_data=False).graph.initializer:
+        if tensor.data_type in counts:
+            counts[tensor.data_type] += prod(tensor.dims)
+    found = names[max(counts, key=lambda kind: counts[kind])]
+    if asked not in (None, found):
+        raise ZeusError(
+            f"precision: got {asked} for a graph in {found}; expected {found}, since engines are typed as their graph "
+            f"is. Export the model with --precision {asked}."
+        )
+    return found
+
+
+def choose_target(backend: str, gpu: str | Sequence[str] | None) -> Target:
+    """What to build for.
+
+    Raises:
+        ZeusError: No such GPU, or one that this machine would have to have.
+    """
+    asked = tuple(_read_sm(name) for name in ([gpu] if isinstance(gpu, str) else gpu or ()))
+    if backend == "tensorrt-rtx" and asked:
+        known = [name for name in import_tensorrt(backend).ComputeCapability.__members__ if name.startswith("SM")]
+        if missing := [sm for sm in asked if sm.replace("_", "").upper() not in known]:
+            raise ZeusError(
+                f"gpu: got {missing[0]}; expected one of {', '.join(f'sm_{name[2:]}' for name in known)} for "
+                "tensorrt-rtx. Choose one of them, or another backend."
+            )
+        return Target(asked)
+    if backend == AOT_INDUCTOR and not asked:
+        return Target((find_cpu().sm,))
+    here = find_gpu()
+    if here is None or (asked and asked != (here.sm,)):
+        advice = "Name one with --gpu sm_89." if backend == "tensorrt-rtx" else "Build on the machine that has it."
+        raise ZeusError(
+            f"gpu: got {', '.join(asked) or 'none'} on a machine with {here.sm if here else 'no GPU'}; expected the "
+            f"GPU that {backend} builds for to be here. {advice}"
+        )
+    return Target((here.sm,), here.name)
+
+
+def _build_aot(
+    spec: EngineSpec, bundle: Bundle, trace: Callable[[], torch.export.ExportedProgram] | None, file: Path
+) -> None:
+    if trace is None:
+        raise ZeusError(
+            "aot-inductor: got a bundle alone; expected the model as well, which a graph cannot stand for. "
+            "Give the model that the bundle was exported from."
+        )
+    program = trace()
+    check_program(program, spec, bundle.manifest.inputs)
+    build_package(program, file)
+
+
+def _name_file(backend: str) -> str:
+    return "denoiser.pt2" if backend == AOT_INDUCTOR else "denoiser.engine"
+
+
+def _read_sm(text: str) -> str:
+    """``sm_89`` from ``sm_89``, ``SM89``, ``sm89`` or ``8.9``."""
+    found = re.fullmatch(r"(?:sm_?)?(\d{2,3})", text.strip().lower().replace(".", ""))
+    if not found:
+        raise ZeusError(f"gpu: got {text}; expected a compute capability such as sm_89. Write it so.")
+    return f"sm_{found[1]}"

@@ -1,0 +1,86 @@
+"""Pipelines by their name, and how to run them."""
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.export.runs import Settings
+
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+IMAGES = ("num_images_per_prompt", "num_videos_per_prompt")
+
+
+def is_pipeline(name: str | Path) -> bool:
+    """Whether it names a pipeline folder, or what may be one on the hub; else it is a bare model folder, or nothing."""
+    return (Path(name) / "model_index.json").is_file() or bool(_HUB_ID.fullmatch(str(name)) and not Path(name).exists())
+
+
+def load_pipeline(name: str | Path) -> Any:
+    """Loads a pipeline folder, or a pipeline of the hub by its id.
+
+    Raises:
+        ZeusError: No such folder and no such id, or a pipeline that does not load.
+    """
+    import diffusers
+
+    try:
+        return diffusers.DiffusionPipeline.from_pretrained(str(name))
+    except Exception as error:  # the hub, transformers, safetensors and diffusers each raise their own
+        raise ZeusError(
+            f"model: got {name}, which does not load ({str(error).strip().splitlines()[0]}); expected a pipeline "
+            "folder saved by save_pretrained(), or the id of one on a hub that can be reached. Without a network give "
+            "a local folder."
+        ) from error
+
+
+def choose_settings(pipeline: Any, size: tuple[int, int] | None = None) -> tuple[Settings, tuple[dict[str, Any], ...]]:
+    """How to run a pipeline of prompts for its capture: what to vary, and what to keep for verification.
+
+    Args:
+        pipeline: A pipeline with its text encoders.
+        size: Height and width of the base run in pixels; the model's own by default.
+
+    Returns:
+        The settings, and changes to sizes that the capture never sees.
+
+    Raises:
+        ZeusError: A pipeline whose calls must be described by hand: it takes neither prompts nor class labels.
+    """
+    takes = inspect.signature(pipeline.__call__).parameters
+    base: dict[str, Any] = {"output_type": "latent"} if "output_type" in takes else {}
+    varied: dict[str, Any] = {}
+    if "class_labels" in takes:  # DiT: the batch is that of the labels, the size is fixed
+        return Settings({**base, "class_labels": [1, 2]}, {"class_labels": [1, 2, 3]}), ()
+    if "prompt" not in takes:
+        raise ZeusError(
+            f"model: got a {type(pipeline).__name__}, which takes no prompt; expected one that does. "
+            "Call export_pipeline() with settings."
+        )
+    base["prompt"] = "a photo of a cat"
+    images = next((name for name in IMAGES if name in takes), None)
+    if images:
+        base[images], varied[images] = 2, 3
+    else:
+        base["prompt"], varied["prompt"] = ["a photo of a cat"] * 2, ["a photo of a cat"] * 3
+    step, unseen = 8 * getattr(pipeline, "vae_scale_factor", 8), []
+    if "height" in takes:
+        height, width = size or _default_size(pipeline, step)
+        base |= {"height": height, "width": width}
+        varied |= {"height": height + step, "width": width + step}
+        unseen = [{"height": height + 2 * step}, {"height": height + step, "width": width + 2 * step}]
+    if "num_frames" in takes:
+        base["num_frames"], varied["num_frames"] = 9, 13
+        unseen = [{**change, "num_frames": 17} for change in unseen]
+    return Settings(
+        base, varied, {"prompt": ["a drawing of a dog"] * 2 if not images else "a drawing of a dog"}
+    ), tuple(unseen)
+
+
+def _default_size(pipeline: Any, step: int) -> tuple[int, int]:
+    denoiser = getattr(pipeline, "unet", None) or pipeline.transformer
+    sample = getattr(denoiser.config, "sample_size", None)
+    side = sample * getattr(pipeline, "vae_scale_factor", 8) if isinstance(sample, int) else 512
+    side = max(side // step, 2) * step
+    return side, side - step

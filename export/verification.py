@@ -1,0 +1,152 @@
+"""Verifying a graph in the precision that it was exported in."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.export.agreement import Case, compare, list_cases, list_model_cases
+from zeus_trt.export.capture import Capture, capture
+from zeus_trt.export.description import digest_weights
+from zeus_trt.export.flat import FlatDenoiser
+from zeus_trt.export.loading import choose_settings, is_pipeline, load_pipeline
+from zeus_trt.export.model import describe_model, load_model
+from zeus_trt.export.overflow import find_blocks_to_keep, find_nonfinite
+from zeus_trt.export.precision import TOLERANCES, cast_capture, cast_inputs, cast_module
+from zeus_trt.export.runs import Settings
+from zeus_trt.runtime.bundle import Bundle
+from zeus_trt.runtime.manifest import Manifest, Verification
+from zeus_trt.runtime.onnxruntime_engine import OnnxRuntimeEngine
+
+
+def verify_graph(
+    captured: Capture,
+    onnx: Path,
+    cases: Iterable[Case],
+    precision: str = "fp32",
+    keep_fp32: Sequence[str] = (),
+    tolerance: float | None = None,
+) -> tuple[Verification, ...]:
+    """Compares a graph with the eager model in float32, of the same weights.
+
+    A half is compared twice: the eager model in that precision, since ONNX Runtime on the CPU computes parts of a
+    float16 graph in float32 and hides what overflows, and the graph. A bfloat16 graph is only parsed, since ONNX
+    Runtime has no kernels for it on the CPU.
+
+    Args:
+        captured: The call that was exported, with the user's module.
+        onnx: The graph.
+        cases: Calls to compare.
+        precision: That of the graph.
+        keep_fp32: Patterns of the modules that stay in float32.
+        tolerance: Largest relative error that is accepted; that of the precision by default.
+
+    Raises:
+        ZeusError: An output is not finite, the error is above ``tolerance``, or the graph does not load.
+    """
+    cases, tolerance = tuple(cases), TOLERANCES[precision] if tolerance is None else tolerance
+    eager = cast_module(captured.denoiser, torch.float32)
+    if precision == "fp32":
+        return compare(eager, OnnxRuntimeEngine(onnx), cases, "onnxruntime", tolerance)
+    cast = cast_capture(captured, precision, keep_fp32)
+    flat = FlatDenoiser(cast)
+
+    @torch.inference_mode()
+    def run_twin(**inputs: torch.Tensor) -> torch.Tensor:
+        return flat(*cast_inputs(cast, inputs))
+
+    def explain(case: Case) -> str:
+        return _explain(captured, cast, keep_fp32, case, precision)
+
+    records = compare(eager, run_twin, cases, f"eager-{precision}", tolerance, explain)
+    if precision == "bf16":
+        _parse(onnx)
+        return records
+    return records + compare(eager, OnnxRuntimeEngine(onnx), cases, "onnxruntime", tolerance, explain)
+
+
+def verify_bundle(
+    bundle: str | Path | Bundle,
+    model: Any,
+    *,
+    sizes: Sequence[tuple[int, int]] = (),
+    settings: Settings | None = None,
+    unseen: Sequence[Mapping[str, Any]] = (),
+    tolerance: float | None = None,
+) -> tuple[Verification, ...]:
+    """Compares the graph of a bundle with the eager model once more.
+
+    Args:
+        bundle: A folder written by ``zeus-trt export``; it is only read.
+        model: What it was exported from: a pipeline, its folder or id, or a bare model folder.
+        sizes: Height and width in pixels to compare at, instead of those of the export; pipelines only.
+        settings: Those of the export, if it was given some.
+        unseen: Changes of the base setting to compare at besides, if ``settings`` are given.
+        tolerance: As in ``verify_graph``.
+
+    Returns:
+        One record per comparison; the manifest keeps its own.
+
+    Raises:
+        ZeusError: No bundle, another model, a size that the model refuses, or what ``verify_graph`` raises.
+    """
+    bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
+    manifest = bundle.manifest
+    if isinstance(model, str | Path) and not is_pipeline(model):
+        if sizes:
+            raise ZeusError("sizes: got some for a bare model folder, whose size is fixed; expected none. Omit them.")
+        loaded = load_model(model)
+        _check_model(manifest, loaded.weights_sha256)
+        captured, cases = describe_model(loaded), list_model_cases(loaded)
+    else:
+        pipeline = load_pipeline(model) if isinstance(model, str | Path) else model
+        if settings is None:
+            settings, unseen = choose_settings(pipeline)
+        captured = capture(pipeline, settings, manifest.component)
+        _check_model(manifest, digest_weights(captured.denoiser))
+        changes: list[Mapping[str, Any]] = [{"height": height, "width": width} for height, width in sizes] or [
+            {},
+            *unseen,
+        ]
+        cases = list_cases(captured, pipeline, settings, changes)
+    if [spec.name for spec in captured.inputs] != [spec.name for spec in manifest.inputs]:
+        raise ZeusError(
+            f"model: got inputs {', '.join(spec.name for spec in captured.inputs)}; expected those of the bundle, "
+            f"{', '.join(spec.name for spec in manifest.inputs)}. Give the settings of the export, or export it again."
+        )
+    return verify_graph(captured, bundle.onnx, cases, manifest.precision, manifest.keep_fp32, tolerance)
+
+
+def _check_model(manifest: Manifest, weights_sha256: str) -> None:
+    if weights_sha256 != manifest.weights_sha256:
+        raise ZeusError(
+            f"model: got weights with digest {weights_sha256[:12]}; expected {manifest.weights_sha256[:12]}, those "
+            f"that {manifest.model} was exported from. Give that model, or export this one."
+        )
+
+
+def _explain(captured: Capture, cast: Capture, keep_fp32: Sequence[str], case: Case, precision: str) -> str:
+    """Where a case stops being finite, and what helps."""
+    arguments = cast.nest(cast_inputs(cast, case.inputs))
+    first = find_nonfinite(cast.denoiser, lambda: cast.denoiser(**arguments)) or "a tensor inside of it"
+    found = f", first in {first}; expected finite ones, as in float32."
+    if precision != "fp16":
+        return f"{found} Report the model."
+    blocks = find_blocks_to_keep(captured.denoiser, case.arguments, lambda twin: twin(**arguments), keep_fp32)
+    if not blocks:
+        return f"{found} No block alone is at fault: export in bf16 or fp32."
+    return f"{found} They overflow fp16: keep these blocks in fp32 (keep_fp32), or use bf16: {' '.join(blocks)}"
+
+
+def _parse(onnx: Path) -> None:
+    import onnx as library
+
+    try:
+        library.checker.check_model(str(onnx))
+    except library.checker.ValidationError as error:
+        raise ZeusError(
+            f"onnx: got {onnx.name}, which is no valid graph ({str(error).strip().splitlines()[0]}); expected one. "
+            "Report the model."
+        ) from error

@@ -1,0 +1,176 @@
+"""TensorRT and TensorRT-RTX engines."""
+
+import contextlib
+import threading
+from typing import Any
+
+import torch
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.runtime.bundle import Bundle
+from zeus_trt.runtime.engine_folder import EngineFile, Needs, check_file, find_engine
+from zeus_trt.runtime.engine_profile import check_shapes
+from zeus_trt.runtime.manifest import Manifest
+from zeus_trt.runtime.named_inputs import cast_inputs, measure
+from zeus_trt.runtime.tensorrt_module import import_tensorrt
+
+_TORCH_TYPES = {
+    "FLOAT": torch.float32,
+    "HALF": torch.float16,
+    "BF16": torch.bfloat16,
+    "INT64": torch.int64,
+    "INT32": torch.int32,
+    "INT8": torch.int8,
+    "UINT8": torch.uint8,
+    "BOOL": torch.bool,
+}
+
+
+class TensorRTEngine:
+    """An engine file as a denoiser; one class for TensorRT 10, TensorRT 11 and TensorRT-RTX.
+
+    Untested on hardware: its tests run against a double of the module.
+
+    Threads may share it, each on a stream of its own: every stream has its own execution context.
+
+    Args:
+        file: What ``find_engine`` found.
+        manifest: That of its bundle.
+        device: The CUDA device.
+        weight_budget: Bytes of weights to keep on the GPU, for engines built with weight streaming; by default what
+            TensorRT chooses.
+
+    Raises:
+        ZeusError: No CUDA device, a file that was changed, or an engine that TensorRT does not load.
+    """
+
+    def __init__(
+        self,
+        file: EngineFile,
+        manifest: Manifest,
+        device: str | torch.device = "cuda",
+        weight_budget: int | None = None,
+    ):
+        self.record = file.record
+        self.backend = file.record.spec.backend
+        self.device = torch.device(device)
+        if not torch.cuda.is_available():  # before anything of TensorRT: without CUDA it may end the process
+            raise ZeusError(f"{self.backend}: got no CUDA device; expected an NVIDIA GPU. Run `zeus-trt doctor`.")
+        if reasons := file.reasons or check_file(file):
+            raise ZeusError(
+                f"{self.backend}: got the engine {file.record.key} ({', '.join(reasons)}); expected one for this "
+                "machine. Build it again."
+            )
+        self._trt = import_tensorrt(self.backend)
+        self._logger = _make_logger(self._trt)
+        self._axes = {spec.name: spec.axes for spec in manifest.inputs}
+        self._contexts: dict[int, Any] = {}
+        self._lock = threading.Lock()
+        with torch.cuda.device(self.device):
+            self._runtime = self._check(self._trt.Runtime(self._logger), "get a runtime")
+            if file.record.spec.options.get("version_compatible"):
+                self._runtime.engine_host_code_allowed = True  # such engines carry a runtime; their digest is checked
+            self._engine = self._check(self._runtime.deserialize_cuda_engine(file.path.read_bytes()), "be loaded")
+            if file.record.spec.options.get("weight_streaming"):
+                automatic = self._engine.get_weight_streaming_automatic_budget()
+                self._engine.weight_streaming_budget_v2 = automatic if weight_budget is None else weight_budget
+        self._read_tensors(manifest)
+
+    @classmethod
+    def open(
+        cls, bundle: Bundle, backend: str, device: str | torch.device = "cuda", precision: str | None = None
+    ) -> "TensorRTEngine":
+        """The bundle's engine for this machine, found before anything is deserialised.
+
+        Raises:
+            ZeusError: There is none; the message says why each that is there is refused.
+        """
+        needs = Needs.of(bundle.manifest, backend, device, precision=precision)
+        return cls(find_engine(bundle.path, needs), bundle.manifest, device)
+
+    def __call__(self, **inputs: torch.Tensor) -> torch.Tensor:
+        """Enqueues the engine on torch's current stream.
+
+        Args:
+            **inputs: By name, batch first; cast to the engine's types. A 0-d or (1,) timestep serves every row.
+
+        Returns:
+            The model output, a new tensor on the engine's device.
+
+        Raises:
+            ZeusError: An input is missing, unknown, or of a shape outside the profile, or the engine fails.
+        """
+        cast = cast_inputs(self.backend, inputs, self._dtypes, self.device)
+        check_shapes(self.record.spec.profile, measure(cast, self.record.spec.profile), self._axes)
+        with torch.cuda.device(self.device), self._lock:
+            stream = torch.cuda.current_stream(self.device)
+            context = self._find_context(stream.cuda_stream)
+            bound = {name: value.cpu() if name in self._on_host else value for name, value in cast.items()}
+            for name, value in bound.items():
+                self._check(context.set_input_shape(name, tuple(value.shape)), f"take the shape of {name}")
+                self._check(context.set_tensor_address(name, value.data_ptr()), f"take the address of {name}")
+            if missing := context.infer_shapes():
+                raise self._fault(f"infer the output's shape without {', '.join(missing)}")
+            shape = tuple(context.get_tensor_shape(self._output))
+            if any(size < 0 for size in shape):
+                raise self._fault(f"infer the output's shape, which is {shape}")
+            output = torch.empty(shape, dtype=self._output_dtype, device=self.device)
+            self._check(
+                context.set_tensor_address(self._output, output.data_ptr()), f"take the address of {self._output}"
+            )
+            self._check(context.execute_async_v3(stream.cuda_stream), "run")
+            for value in bound.values():
+                if value.is_cuda:  # whoever made it, torch must not reuse its memory before this call has run
+                    value.record_stream(stream)
+        return output
+
+    def __repr__(self) -> str:
+        spec = self.record.spec
+        return f"TensorRTEngine({spec.backend} {spec.backend_version}, {spec.precision}, {spec.target}, {self.device})"
+
+    def _find_context(self, stream: int) -> Any:
+        """The stream's own context: two calls in flight must not share one's scratch memory."""
+        if stream not in self._contexts:
+            self._contexts[stream] = self._check(self._engine.create_execution_context(), "get room for a context")
+        return self._contexts[stream]
+
+    def _read_tensors(self, manifest: Manifest) -> None:
+        trt, engine = self._trt, self._engine
+        names = [engine.get_tensor_name(place) for place in range(engine.num_io_tensors)]
+        types = {name: _TORCH_TYPES[engine.get_tensor_dtype(name).name] for name in names}
+        inputs = [name for name in names if engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT]
+        self._output = manifest.output.name
+        if set(names) != {*inputs, self._output} or inputs == names:
+            raise self._fault(f"be this bundle's, with the tensors {', '.join(names)}")
+        self._output_dtype = types.pop(self._output)
+        self._dtypes = types
+        self._on_host = {name for name in inputs if engine.get_tensor_location(name) == trt.TensorLocation.HOST}
+
+    def _check(self, result: Any, what: str) -> Any:
+        """TensorRT says no by returning None or False."""
+        if result is None or result is False:
+            raise self._fault(what)
+        return result
+
+    def _fault(self, what: str) -> ZeusError:
+        said = self._logger.last or "it does not say why"
+        return ZeusError(
+            f"{self.backend}: got an engine that could not {what} ({said}); expected {self.record.key} to run on "
+            f"{self.device}. Free GPU memory, or build it again."
+        )
+
+
+def _make_logger(trt: Any) -> Any:
+    """Keeps the last error, instead of writing to the terminal."""
+
+    class Logger(trt.ILogger):
+        def __init__(self):
+            trt.ILogger.__init__(self)
+            self.last = ""
+
+        def log(self, severity, message):
+            with contextlib.suppress(Exception):  # the caller is C++ and cannot take one
+                if severity in (trt.ILogger.Severity.ERROR, trt.ILogger.Severity.INTERNAL_ERROR):
+                    self.last = message
+
+    return Logger()

@@ -1,0 +1,101 @@
+"""`zeus-trt build`, and running what it built."""
+
+import importlib.util
+import json
+import shutil
+
+import pytest
+import torch
+from checkout import MODELS
+from click.testing import CliRunner
+
+from zeus_trt.cli import main
+from zeus_trt.runtime import Session
+
+NEEDS_RTX = pytest.mark.skipif(
+    importlib.util.find_spec("tensorrt_rtx_bindings") is None, reason="needs tensorrt-rtx-cu13-bindings"
+)
+
+
+@pytest.fixture
+def bundle(digits_bundle, tmp_path):
+    return shutil.copytree(digits_bundle("unet-flow"), tmp_path / "bundle")
+
+
+def call(*words):
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+@NEEDS_RTX
+def test_builds_once_and_says_why(bundle):
+    words = ("build", bundle, "--backend", "tensorrt-rtx", "--gpu", "sm_89", "--range", "batch=1-8")
+    first = call(*words, "--json")
+    assert first.exit_code == 0, first.output
+    record = json.loads(first.stdout.splitlines()[-1])
+    assert record["spec"]["profile"]["sample"]["max"] == [16, 1, 32, 32]
+    assert "the bundle has none" in first.stderr
+    assert "reuses tensorrt-rtx" in call(*words).stderr
+    shown = call("inspect", bundle)
+    assert "tensorrt-rtx fp32 for sm_89, refused: " in shown.stdout
+    run = call("run", bundle, "--backend", "tensorrt-rtx", "-o", bundle.parent / "out.png")
+    assert run.exit_code == 1
+    assert not (bundle.parent / "out.png").exists()
+
+
+@NEEDS_RTX
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--gpu", "sm_90"), "got sm_90; expected one of"),
+        (("--gpu", "sm_89", "--precision", "fp16"), "got fp16 for a graph in fp32"),
+        (("--gpu", "sm_89", "--range", "height=1-2"), "got height; expected batch"),
+    ],
+)
+def test_what_cannot_be_built_is_refused(bundle, words, reason):
+    done = call("build", bundle, "--backend", "tensorrt-rtx", *words)
+    assert done.exit_code == 1, done.output
+    assert reason in done.stderr
+    assert not (bundle / "engines").exists()
+
+
+def test_unknown_backends_are_refused(bundle):
+    assert "expected one of" in call("build", bundle, "--backend", "magic").stderr
+    assert "expected one of" in call("run", bundle, "--backend", "magic", "-o", bundle / "out.png").stderr
+
+
+def test_an_engine_that_was_not_built_is_asked_for(bundle):
+    done = call("run", bundle, "--backend", "aot-inductor", "-o", bundle / "out.png")
+    assert done.exit_code == 1
+    assert "zeus-trt build" in done.stderr
+    done = call("build", bundle, "--backend", "aot-inductor")
+    assert done.exit_code == 1
+    assert "got a bundle alone" in done.stderr
+    done = call("build", bundle, "--backend", "aot-inductor", "--model", MODELS / "digits-unet-v")
+    assert done.exit_code == 1
+    assert "other weights" in done.stderr
+
+
+@pytest.mark.slow
+def test_aot_inductor_makes_the_same_pictures(bundle):
+    words = (
+        "build",
+        bundle,
+        "--backend",
+        "aot-inductor",
+        "--model",
+        MODELS / "digits-unet-flow",
+        "--range",
+        "batch=1-4",
+    )
+    built = call(*words)
+    assert built.exit_code == 0, built.output
+    assert "runs here" in call("inspect", bundle).stdout
+    labels = {"class_labels": torch.tensor([1, 7])}
+    sessions = [Session(bundle), Session(bundle, backend="aot-inductor")]
+    for ratio in (0, 3):
+        first, second = (
+            session.generate(labels, plan=session.plan(20, ratio), num_steps=20, guidance_scale=2.0)
+            for session in sessions
+        )
+        assert second.report.backend == "aot-inductor"
+        torch.testing.assert_close(second.latents, first.latents, rtol=0, atol=2e-3)

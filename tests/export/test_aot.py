@@ -1,0 +1,120 @@
+"""AOTInductor packages, compiled and run for real on the CPU."""
+
+import pytest
+import torch
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.export import export_bundle, load_model
+from zeus_trt.export.aot_inductor import trace_program
+from zeus_trt.export.build import build_engine
+from zeus_trt.export.model import example_inputs
+from zeus_trt.export.profile import SizeRange
+from zeus_trt.export.tensorrt import TensorRTOptions
+from zeus_trt.runtime import Bundle
+from zeus_trt.runtime.aot_engine import AotEngine
+from zeus_trt.runtime.hardware import find_cpu
+
+
+class Flat(torch.nn.Module):
+    """A denoiser as a function of positional tensors."""
+
+    def __init__(self, denoiser):
+        super().__init__()
+        self.denoiser = denoiser
+
+    def forward(self, sample, timestep, class_labels):
+        return self.denoiser(sample, timestep, class_labels).sample
+
+
+@pytest.fixture(scope="module")
+def tiny(tiny_model, tmp_path_factory):
+    """The tiny UNet, its bundle, and how to trace it."""
+    bundle = export_bundle(tiny_model, tmp_path_factory.mktemp("aot") / "bundle")
+    model = load_model(tiny_model)
+    inputs = example_inputs(model, 2)
+
+    def trace():
+        return trace_program(Flat(model.denoiser).eval(), inputs, bundle.manifest.inputs)
+
+    return model, bundle, trace
+
+
+def list_files(bundle):
+    return sorted(bundle.path.rglob("*"))
+
+
+@pytest.mark.slow
+def test_agrees_with_eager_at_every_batch(tiny):
+    model, bundle, trace = tiny
+    said = []
+    record = build_engine(bundle, "aot-inductor", ranges={"batch": SizeRange(1, 1, 2)}, trace=trace, say=said.append)
+    assert said == ["builds aot-inductor: the bundle has none"]
+    assert record.spec.target.sms == (find_cpu().sm,)
+    assert record.file == "denoiser.pt2"
+    engine = AotEngine.open(Bundle.open(bundle.path))
+    for batch in (1, 2, 3, 4):
+        inputs = example_inputs(model, batch, seed=batch)
+        with torch.no_grad():
+            eager = model.denoiser(**inputs).sample
+        assert (engine(**inputs) - eager).abs().max() < 1e-4 * eager.abs().max()
+        cast = {name: value.double() for name, value in inputs.items()}
+        assert torch.equal(engine(**cast), engine(**inputs))
+    one_time = engine(**inputs | {"timestep": torch.tensor(500)})
+    assert torch.equal(one_time, engine(**inputs | {"timestep": torch.full((4,), 500.0)}))
+    with pytest.raises(ZeusError, match=r"guidance doubles the batch: 2 x 3 = 6\); expected 1\.\.4"):
+        engine(**example_inputs(model, 6))
+    with pytest.raises(ZeusError, match="Pass each of them by name"):
+        engine(sample=inputs["sample"])
+    assert build_engine(bundle, "aot-inductor", ranges={"batch": SizeRange(1, 1, 2)}, say=said.append) == record
+    assert said[-1].startswith("reuses aot-inductor: ")
+    (bundle.path / "engines" / record.key / record.file).write_bytes(b"no package")
+    with pytest.raises(ZeusError, match="was changed since it was built"):
+        AotEngine.open(bundle)
+
+
+def test_refused_before_anything_is_compiled(tiny):
+    model, bundle, trace = tiny
+    before = list_files(bundle)
+    with pytest.raises(ZeusError, match="got a bundle alone; expected the model as well"):
+        build_engine(bundle, "aot-inductor")
+    with pytest.raises(ZeusError, match="expected none, which are TensorRT's"):
+        build_engine(bundle, "aot-inductor", options=TensorRTOptions(), trace=trace)
+
+    def trace_half():
+        inputs = {name: v.half() if v.is_floating_point() else v for name, v in example_inputs(model, 2).items()}
+        return trace_program(torch.nn.Conv2d(1, 1, 1).half(), {"sample": inputs["sample"]}, bundle.manifest.inputs[:1])
+
+    with pytest.raises(ZeusError, match="got a model in fp16 for a graph in fp32"):
+        build_engine(bundle, "aot-inductor", trace=trace_half)
+    assert list_files(bundle) == before
+
+
+def test_an_axis_that_the_model_fixes_is_named(tiny):
+    _, bundle, _ = tiny
+
+    class Fixed(torch.nn.Module):
+        def forward(self, sample, timestep, class_labels):
+            return sample + timestep.reshape(2, 1, 1, 1) + class_labels.reshape(2, 1, 1, 1)
+
+    inputs = {"sample": torch.zeros(2, 1, 8, 8), "timestep": torch.zeros(2), "class_labels": torch.zeros(2).long()}
+    with pytest.raises(ZeusError, match=r"sample: got a model that fixes batch at 2; expected one that takes 1\.\.8"):
+        build_engine(bundle, "aot-inductor", trace=lambda: trace_program(Fixed(), inputs, bundle.manifest.inputs))
+
+
+def test_a_compiler_that_fails_leaves_nothing(tiny, monkeypatch):
+    _, bundle, trace = tiny
+    before = list_files(bundle)
+
+    def fail(*args, **kwargs):
+        raise RuntimeError("g++: not found")
+
+    monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", fail)
+    with pytest.raises(ZeusError, match=r"does not compile \(g\+\+: not found\)"):
+        build_engine(bundle, "aot-inductor", trace=trace)
+    assert list_files(bundle) == before
+
+
+def test_a_package_that_does_not_load(tmp_path, tiny):
+    (tmp_path / "denoiser.pt2").write_bytes(b"no package")
+    with pytest.raises(ZeusError, match=r"got denoiser\.pt2, which does not load"):
+        AotEngine(tmp_path / "denoiser.pt2", tiny[1].manifest.inputs, {})

@@ -1,0 +1,73 @@
+"""Verifying a bundle again, against the model that it was exported from."""
+
+import onnx
+import pytest
+from checkout import edit_json
+from pipelines import FAMILIES
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.export import export_bundle, export_pipeline, verify_bundle
+from zeus_trt.files import digest_file
+from zeus_trt.runtime import Bundle
+
+
+@pytest.fixture(scope="module")
+def bare(tiny_model, tmp_path_factory):
+    return export_bundle(tiny_model, tmp_path_factory.mktemp("bare") / "bundle", steps=())
+
+
+@pytest.fixture(scope="module")
+def inpaint(tmp_path_factory):
+    family = FAMILIES["inpaint"]
+    return export_pipeline(
+        family.make(), tmp_path_factory.mktemp("inpaint") / "bundle", settings=family.settings, unseen=family.unseen
+    )
+
+
+def change_weights(bundle):
+    """Halves one tensor of the graph, and signs it again."""
+    graph = onnx.load(bundle.onnx)
+    bias = next(tensor for tensor in graph.graph.initializer if "conv_out.bias" in tensor.name)
+    bias.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(bias) + 1, bias.name))
+    onnx.save(graph, bundle.onnx)
+    entry = {"size": bundle.onnx.stat().st_size, "sha256": digest_file(bundle.onnx)}
+    files = {name: vars(file) for name, file in bundle.manifest.files.items()}
+    edit_json(bundle.path / "manifest.json", files={**files, "denoiser.onnx": entry})
+
+
+def test_the_records_are_those_of_the_export(bare, tiny_model, inpaint):
+    assert verify_bundle(bare, tiny_model) == bare.manifest.verification
+    family = FAMILIES["inpaint"]
+    records = verify_bundle(inpaint.path, family.make(), settings=family.settings, unseen=family.unseen)
+    assert [record.shape for record in records] == [record.shape for record in inpaint.manifest.verification]
+    assert [dict(record.setting) for record in records[::4]] == [{}, *map(dict, family.unseen)]
+
+
+def test_sizes_are_chosen(inpaint):
+    family = FAMILIES["inpaint"]
+    records = verify_bundle(inpaint, family.make(), settings=family.settings, sizes=[(80, 96), (64, 64)])
+    assert [record.shape[2:] for record in records[::4]] == [(10, 12), (8, 8)]
+    assert records[0].setting == {"height": 80, "width": 96}
+    with pytest.raises(ZeusError, match="which the pipeline refuses"):
+        verify_bundle(inpaint, family.make(), settings=family.settings, sizes=[(81, 96)])
+
+
+def test_the_solver_steps_a_part_of_the_latents(inpaint):
+    manifest = Bundle.open(inpaint.path).manifest
+    assert manifest.latents.axes == ("batch", 9, "height", "width")
+    assert manifest.state_axes == ("batch", 4, "height", "width")
+    with pytest.raises(ZeusError, match="whose height, width may vary"):
+        _ = manifest.latent_shape
+
+
+def test_another_model_or_graph_is_refused(tiny_model, tmp_path, inpaint, bare):
+    bundle = export_bundle(tiny_model, tmp_path / "bundle", steps=())
+    change_weights(bundle)
+    with pytest.raises(ZeusError, match="relative error"):
+        verify_bundle(tmp_path / "bundle", tiny_model)
+    with pytest.raises(ZeusError, match="model: got weights with digest"):
+        verify_bundle(inpaint, tiny_model)
+    with pytest.raises(ZeusError, match="sizes: got some for a bare model folder"):
+        verify_bundle(bare, tiny_model, sizes=[(64, 64)])
+    with pytest.raises(ZeusError, match="which does not load"):
+        verify_bundle(bare, "nobody/nothing")
