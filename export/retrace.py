@@ -8,10 +8,9 @@ import torch
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.capture import Capture, capture
 from zeus_trt.export.description import digest_weights
-from zeus_trt.export.dispatch import is_pipeline
 from zeus_trt.export.flat import trace_flat
+from zeus_trt.export.loading import choose_settings, is_pipeline, load_pipeline
 from zeus_trt.export.model import describe_model, load_model
-from zeus_trt.export.pipeline import choose_settings, load_pipeline
 from zeus_trt.export.precision import cast_capture
 from zeus_trt.runtime.bundle import Bundle
 

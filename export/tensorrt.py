@@ -109,8 +109,8 @@ def build_tensorrt(
 
 
 def _run_child(backend: str, job: dict[str, Any], folder: str, on_progress: Progress) -> None:
-    # By path and through -c: as a module it would load torch first, and as a script it would find export/onnx.py
-    # when Polygraphy asks for onnx.
+    # By path and through -c: as a module it would load torch first, and as a script its folder would come first
+    # when Polygraphy imports.
     start = "import runpy, sys; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
     child = subprocess.Popen(
         [sys.executable, "-c", start, str(CHILD), json.dumps(job)],

@@ -39,5 +39,8 @@ class ClassifierFreeGuidance:
             name: value if name in self.shared else torch.cat([self.negative.get(name, value), value])
             for name, value in inputs.items()
         }
-        uncond, cond = self.denoiser(**doubled).chunk(2)
+        output = self.denoiser(**doubled)
+        if output.dtype in (torch.float16, torch.bfloat16):
+            output = output.float()  # a difference of halves, times a scale, would lose half of the digits
+        uncond, cond = output.chunk(2)
         return uncond + self.scale * (cond - uncond)

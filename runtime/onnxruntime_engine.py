@@ -55,6 +55,11 @@ class OnnxRuntimeEngine:
                 "Run `zeus-trt doctor`."
             )
         specs = self._session.get_inputs()
+        if unknown := [spec for spec in specs if spec.type not in _TORCH_TYPES]:
+            raise ZeusError(
+                f"onnxruntime: got {unknown[0].name} of {unknown[0].type}; expected one of {', '.join(_TORCH_TYPES)}. "
+                "Build another engine: zeus-trt build."
+            )
         self._latents = specs[0].name
         self._types = {spec.name: _TORCH_TYPES[spec.type] for spec in specs}
         self._per_row = {spec.name for spec in specs if len(spec.shape) == 1}

@@ -120,6 +120,20 @@ def export(
 
 @main.command()
 @click.argument("bundle", type=click.Path(path_type=Path))
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("--size", "sizes", multiple=True, type=Size(), help="Pixels to compare at, such as 512x448.")
+@click.option("--tolerance", type=float, help="Largest relative error to eager.  [default: the precision's]")
+def verify(bundle, model, sizes, tolerance) -> None:
+    """Compare BUNDLE's graph again with the MODEL that it was exported from."""
+    from zeus_trt.export import verify_bundle
+
+    for record in verify_bundle(bundle, model, sizes=sizes, tolerance=tolerance):
+        shape = "x".join(str(size) for size in record.shape)
+        click.echo(f"{record.backend} at latents {shape}: relative error to eager {record.relative_error:.1e}")
+
+
+@main.command()
+@click.argument("bundle", type=click.Path(path_type=Path))
 @click.option("--backend", required=True, help="tensorrt, tensorrt-rtx or aot-inductor.")
 @click.option("--gpu", multiple=True, help="What to build for, such as sm_89.  [default: this machine]")
 @click.option("--precision", help="Refuse another than this one; engines have that of the graph.")

@@ -1,0 +1,108 @@
+"""What a capture and its ONNX export cost, against torch.onnx.export alone on the same call.
+
+    python benchmarks/export.py
+
+Every family (a tiny random pipeline of the tests) and every way runs in a process of its own. `capture` runs the
+pipeline with its denoiser imitated; `export` writes the captured denoiser as ONNX; `torch` is torch.onnx.export of the
+denoiser with the call already known and every axis that moved declared dynamic, which takes for granted what capture
+finds out. Peak is the resident memory above what the process had before. The last line is one JSON object.
+"""
+
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+import click
+import torch
+
+from zeus_trt.calibration.memory import peak_memory_mib, reset_peak_memory
+from zeus_trt.export.capture import capture
+from zeus_trt.export.flat import export_capture
+from zeus_trt.export.graph import OPSET, quiet
+from zeus_trt.machine import describe_machine
+
+FAMILIES = ("sd15", "sdxl", "flux", "wan")
+WAYS = ("capture", "export", "torch")
+
+
+class Plain(torch.nn.Module):
+    """A denoiser as a function of the captured values, and no more than that."""
+
+    def __init__(self, captured):
+        super().__init__()
+        self.denoiser, self._nest = captured.denoiser, captured.nest
+
+    def forward(self, *values):
+        return self.denoiser(**self._nest(values))[0]
+
+
+def export_alone(captured, path: Path) -> None:
+    """What one would write by hand around torch.onnx.export."""
+    dynamic = torch.export.Dim.DYNAMIC
+    axes = tuple(
+        dynamic if spec.value else {axis: dynamic for axis, size in enumerate(spec.axes) if isinstance(size, str)}
+        for spec in captured.inputs
+    )
+    with quiet():
+        program = torch.onnx.export(
+            Plain(captured).eval(), tuple(spec.example for spec in captured.inputs), dynamo=True,
+            dynamic_shapes=(axes,), opset_version=OPSET, verbose=False,
+        )  # fmt: skip
+        program.save(path, external_data=True)
+
+
+def measure(family: str, way: str) -> dict[str, float | str]:
+    """Seconds and MiB of one way; why not, where it fails."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "export"))
+    from pipelines import FAMILIES as KNOWN
+
+    torch.set_num_threads(1)
+    pipeline = KNOWN[family].make()
+    if way != "capture":
+        captured = capture(pipeline, KNOWN[family].settings)
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
+        path = Path(folder) / "denoiser.onnx"
+        reset_peak_memory()
+        before, start = peak_memory_mib(), time.perf_counter()
+        try:
+            if way == "capture":
+                capture(pipeline, KNOWN[family].settings)
+            else:
+                (export_capture if way == "export" else export_alone)(captured, path)
+        except Exception as error:  # what torch alone makes of a family is the finding
+            return {"error": f"{type(error).__name__}: {str(error).strip().splitlines()[0][:100]}"}
+        return {"seconds": time.perf_counter() - start, "mib": peak_memory_mib() - before}
+
+
+@click.command()
+@click.option("--rounds", default=3, show_default=True)
+@click.option("--child", nargs=2, hidden=True)
+def main(rounds: int, child: tuple[str, str] | None) -> None:
+    if child:
+        click.echo(json.dumps(measure(*child)))
+        return
+    rows = []
+    for family in FAMILIES:
+        row: dict[str, object] = {"family": family}
+        for way in WAYS:
+            command = [sys.executable, __file__, "--child", family, way]
+            runs = [json.loads(subprocess.check_output(command, text=True).splitlines()[-1]) for _ in range(rounds)]
+            if error := next((run["error"] for run in runs if "error" in run), None):
+                row[way] = {"error": error}
+                continue
+            seconds, mib = ([run[name] for run in runs] for name in ("seconds", "mib"))
+            spread = {"min": round(min(seconds), 2), "max": round(max(seconds), 2)}
+            row[way] = {"seconds": round(median(seconds), 2), **spread, "mib": round(median(mib), 1)}
+        rows.append(row)
+        click.echo(json.dumps(row))
+    head = {"benchmark": "export", "rounds": rounds, "threads": 1}
+    click.echo(json.dumps({**head, "machine": describe_machine(), "rows": rows}))
+
+
+if __name__ == "__main__":
+    main()
