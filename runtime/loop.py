@@ -1,15 +1,15 @@
 """The solver loop, step by step."""
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.denoiser import Denoiser
 from zeus_trt.zeus_graph import Predictor, StepController, StepPlan
+from zeus_trt.zeus_graph.trace import read_sigmas
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def run_steps(
     timesteps = scheduler.timesteps
     plan.check_length(len(timesteps))
     predictor = Predictor.parse(predictor)
-    controller = StepController(plan, predictor, _read_grid(scheduler, predictor.abscissa))
+    controller = StepController(plan, predictor, _read_grid(scheduler, predictor))
     scale_model_input = getattr(scheduler, "scale_model_input", lambda latents, timestep: latents)
     latents = noise * getattr(scheduler, "init_noise_sigma", 1.0)
     for index, timestep in enumerate(timesteps):
@@ -91,12 +91,7 @@ def count_evaluations(scheduler: Any, num_steps: int) -> int:
     return len(scheduler.timesteps)
 
 
-def _read_grid(scheduler: Any, abscissa: str) -> list[float] | None:
-    if abscissa == "index":
-        return None
-    grid = getattr(scheduler, f"{abscissa}s", None)
-    if grid is None:
-        raise ZeusError(
-            f"predictor: got {abscissa} as its abscissa; expected one that {type(scheduler).__name__} has. Use @index."
-        )
-    return [float(value) for value in grid]
+def _read_grid(scheduler: Any, predictor: Predictor) -> Sequence[float] | None:
+    """The predictor's abscissa of every evaluation, the same as program mode's; None if it has none."""
+    timesteps = [float(timestep) for timestep in scheduler.timesteps]
+    return read_sigmas(scheduler, timesteps) if predictor.abscissa == "sigma" else timesteps

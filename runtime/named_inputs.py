@@ -16,7 +16,7 @@ def cast_inputs(
     Args:
         backend: Who asks, for the message.
         inputs: By name, batch first; a 0-d or (1,) timestep serves every row.
-        dtypes: What the engine declares.
+        dtypes: What the engine declares, the latents first: theirs is the number of rows.
         device: Where it runs.
 
     Raises:
@@ -26,11 +26,11 @@ def cast_inputs(
         raise ZeusError(
             f"{backend}: got the inputs {sorted(inputs)}; expected {sorted(dtypes)}. Pass each of them by name."
         )
-    batch = max((len(value) for value in inputs.values() if value.ndim), default=1)
+    batch = len(inputs[next(iter(dtypes))])
     cast = {}
     for name, dtype in dtypes.items():
         value = inputs[name].detach().to(device, dtype)
-        if name == "timestep" and value.numel() == 1:
+        if name == "timestep" and value.numel() == 1 and value.ndim <= 1:
             value = value.reshape(1).expand(batch)
         cast[name] = value.contiguous()
     return cast

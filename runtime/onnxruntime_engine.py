@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.runtime.named_inputs import cast_inputs
 
 _TORCH_TYPES = {
     "tensor(float)": torch.float32,
@@ -60,9 +60,7 @@ class OnnxRuntimeEngine:
                 f"onnxruntime: got {unknown[0].name} of {unknown[0].type}; expected one of {', '.join(_TORCH_TYPES)}. "
                 "Build another engine: zeus-trt build."
             )
-        self._latents = specs[0].name
         self._types = {spec.name: _TORCH_TYPES[spec.type] for spec in specs}
-        self._per_row = {spec.name for spec in specs if len(spec.shape) == 1}
 
     def __call__(self, **inputs: torch.Tensor) -> torch.Tensor:
         """Runs the graph.
@@ -77,12 +75,8 @@ class OnnxRuntimeEngine:
         Raises:
             ZeusError: An input is missing, unknown, or of a shape the graph does not take.
         """
-        if inputs.keys() != self._types.keys():
-            raise ZeusError(
-                f"onnxruntime: got the inputs {sorted(inputs)}; expected {sorted(self._types)}. "
-                "Pass each of them by name."
-            )
-        feed = {name: self._to_numpy(name, value, len(inputs[self._latents])) for name, value in inputs.items()}
+        cast = cast_inputs(self.backend, inputs, self._types, torch.device("cpu"))
+        feed = {name: value.numpy() for name, value in cast.items()}
         try:
             (output,) = self._session.run(None, feed)
         except Exception as error:
@@ -92,12 +86,6 @@ class OnnxRuntimeEngine:
                 "manifest. See `zeus-trt inspect`."
             ) from error
         return torch.from_numpy(output)
-
-    def _to_numpy(self, name: str, value: torch.Tensor, batch: int) -> np.ndarray:
-        value = value.detach().to("cpu", self._types[name])
-        if name in self._per_row and value.numel() == 1 and value.ndim <= 1:
-            value = value.expand(batch)
-        return value.contiguous().numpy()
 
     def __repr__(self) -> str:
         return f"OnnxRuntimeEngine(provider={self._session.get_providers()[0]!r}, inputs={list(self._types)})"

@@ -9,7 +9,7 @@ import inspect
 import math
 import random
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -58,7 +58,7 @@ def trace(scheduler: Any, num_steps: int, *, begin: int = 0, **schedule: Any) ->
             num_steps=num_steps,
             begin=begin,
             timesteps=timesteps,
-            sigmas=_sigmas(prepared, timesteps, begin),
+            sigmas=read_sigmas(prepared, timesteps, begin),
             input_rows=tuple(input_rows),
             matrices=tuple(matrices),
             init_noise_sigma=float(getattr(prepared, "init_noise_sigma", 1.0)),
@@ -258,7 +258,7 @@ def _tensors(value: Any, seen: set[int] | None = None) -> Iterator[torch.Tensor]
         yield from _tensors(vars(value), seen)
 
 
-def _sigmas(prepared: Any, timesteps: tuple[float, ...], begin: int) -> tuple[float, ...] | None:
+def read_sigmas(prepared: Any, timesteps: Sequence[float], begin: int = 0) -> tuple[float, ...] | None:
     """The scheduler's sigmas if they stand one to an evaluation, else those of its alphas, else None."""
     total = len(prepared.timesteps)
     own = getattr(prepared, "sigmas", None)

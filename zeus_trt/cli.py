@@ -172,14 +172,14 @@ def run(
     from zeus_trt.runtime import Session
     from zeus_trt.zeus_graph import StepPlan
 
-    session = Session(bundle, backend=backend)
+    picture_format, session = _picture_format(output), Session(bundle, backend=backend)
     plan = StepPlan(plan_text) if plan_text else session.plan(steps, ratio)
     with _writes(output) as temporary, _progress(plan.nfe) as bar:
         result = session.generate(
             session.label_images(labels, num_images), plan=plan, num_steps=steps, batch=num_images,
             guidance_scale=guidance_scale, seed=seed, predictor=predictor, mode=mode, on_call=bar.update,
         )  # fmt: skip
-        draw_grid({"": result.latents}).save(temporary, format=_picture_format(output))
+        draw_grid({"": result.latents}).save(temporary, format=picture_format)
     report = result.report
     click.echo(
         f"{output}: {report.nfe} of {plan.num_steps} calls, {report.total_seconds:.2f} s "

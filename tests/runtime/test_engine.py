@@ -5,6 +5,7 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import Bundle, OnnxRuntimeEngine
+from zeus_trt.runtime.named_inputs import cast_inputs
 
 
 @pytest.fixture(scope="module")
@@ -58,3 +59,11 @@ def test_wrong_inputs_are_named(engine, change, reason):
 def test_a_missing_provider_is_no_silent_fallback(digits_bundle):
     with pytest.raises(ZeusError, match="got no TensorrtExecutionProvider"):
         OnnxRuntimeEngine(Bundle.open(digits_bundle("unet-flow")).onnx, "TensorrtExecutionProvider")
+
+
+def test_rows_are_those_of_the_latents():
+    """FLUX at one image: its position tables are longer than the batch."""
+    inputs = {"hidden_states": torch.zeros(1, 9, 4), "timestep": torch.tensor([0.5]), "img_ids": torch.zeros(9, 3)}
+    cast = cast_inputs("engine", inputs, dict.fromkeys(inputs, torch.float32), torch.device("cpu"))
+    assert cast["timestep"].shape == (1,)
+    assert cast["img_ids"].shape == (9, 3)

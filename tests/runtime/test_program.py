@@ -129,3 +129,20 @@ def test_a_stored_solver_of_another_scheduler_is_refused(digits_bundle, tmp_path
     (bundle / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(ZeusError, match="got scheduler 'FlowMatchEulerDiscreteScheduler'"):
         Session(bundle).plan(20, 3)
+
+
+@pytest.mark.parametrize("name", ["KDPM2DiscreteScheduler", "HeunDiscreteScheduler", "DDIMScheduler"])
+@pytest.mark.parametrize("predictor", ["lagrange-2@sigma", "linear-grid@sigma", "lagrange-2@timestep"])
+def test_both_modes_measure_on_the_same_grid(name, predictor):
+    scheduler = getattr(diffusers, name)(**({"clip_sample": False} if name == "DDIMScheduler" else {}))
+    solver = trace(scheduler, 20)
+    noise, plan = draw_noise((2, 4, 3, 3), seed=0).double(), StepPlan.uniform(solver.num_evaluations, 2)
+    try:
+        program = fold(solver, plan, predictor)
+    except ZeusError as refusal:  # repeated timesteps: then step mode must refuse too
+        with pytest.raises(ZeusError, match="equal abscissae"):
+            next(run_steps(toy, scheduler, noise, plan, 20, predictor=predictor))
+        assert "equal abscissae" in str(refusal)  # noqa: PT017
+        return
+    *_, last = run_steps(toy, scheduler, noise, plan, 20, predictor=predictor)
+    assert (ProgramLoop(program, noise).run(toy, noise) - last.latents).norm() <= 1e-6 * last.latents.norm()
