@@ -36,6 +36,6 @@ $(READY): pyproject.toml
 # The folders of the repository laid out as the package that they are installed as: mypy cannot see the mapping.
 types:
 	rm -rf .venv/types && mkdir -p .venv/types/zeus_trt
-	ln -s $(CURDIR)/zeus_trt/*.py $(addprefix $(CURDIR)/,zeus_graph export runtime calibration) .venv/types/zeus_trt/
+	ln -s $(CURDIR)/zeus_trt/*.py $(CURDIR)/zeus_trt/cli $(addprefix $(CURDIR)/,zeus_graph export runtime calibration) .venv/types/zeus_trt/
 
 .PHONY: demo test test-all lint format types

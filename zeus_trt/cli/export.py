@@ -1,0 +1,50 @@
+"""Exporting, and verifying what was exported."""
+
+from pathlib import Path
+
+import click
+
+from zeus_trt.cli.group import main
+from zeus_trt.cli.options import Numbers, Size
+
+
+@main.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Bundle folder to make.")
+@click.option("--component", help="The denoiser, in a pipeline with two.")
+@click.option("--size", type=Size(), help="Base size of a pipeline's capture in pixels, such as 512x448.")
+@click.option("--null-label", type=int, help="Label of unconditional rows.  [default: the model's last]")
+@click.option("--steps", type=Numbers(), default="20,30,50", show_default=True, help="Step counts of stored solvers.")
+@click.option("--precision", default="fp32", show_default=True, help="fp32, fp16 or bf16.")
+@click.option("--keep-fp32", multiple=True, help="Modules that stay in fp32, such as 'down_blocks.0.*'.")
+@click.option("--force", is_flag=True, help="Export bf16 weights in fp16, or fp16 weights in bf16.")
+@click.option("--tolerance", type=float, help="Largest relative error to eager.  [default: the precision's]")
+@click.option("--overwrite", is_flag=True, help="Replace an existing bundle.")
+def export(
+    model, output, component, size, null_label, steps, precision, keep_fp32, force, tolerance, overwrite
+) -> None:
+    """Export MODEL to a bundle, and verify it: a diffusers pipeline (folder or hub id), or a bare model folder."""
+    from zeus_trt.export import export_model
+
+    click.echo(f"exporting {model} ...", err=True)
+    bundle = export_model(
+        model, output, component=component, size=size, null_label=null_label, steps=steps, precision=precision,
+        keep_fp32=keep_fp32, force=force, tolerance=tolerance, overwrite=overwrite,
+    )  # fmt: skip
+    click.echo(f"{output}: {bundle.manifest.describe()}")
+    stored = [str(num_steps) for num_steps in steps if bundle.solver_file(num_steps).is_file()]
+    click.echo(f"stored solvers: {', '.join(stored) or 'none, it runs step by step'}")
+
+
+@main.command()
+@click.argument("bundle", type=click.Path(path_type=Path))
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("--size", "sizes", multiple=True, type=Size(), help="Pixels to compare at, such as 512x448.")
+@click.option("--tolerance", type=float, help="Largest relative error to eager.  [default: the precision's]")
+def verify(bundle, model, sizes, tolerance) -> None:
+    """Compare BUNDLE's graph again with the MODEL that it was exported from."""
+    from zeus_trt.export import verify_bundle
+
+    for record in verify_bundle(bundle, model, sizes=sizes, tolerance=tolerance):
+        shape = "x".join(str(size) for size in record.shape)
+        click.echo(f"{record.backend} at latents {shape}: relative error to eager {record.relative_error:.1e}")
