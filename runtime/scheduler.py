@@ -6,6 +6,21 @@ from typing import Any
 
 from zeus_trt.errors import ZeusError
 
+SOLVERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "euler": ("EulerDiscreteScheduler", {}),
+    "ddim": ("DDIMScheduler", {"clip_sample": False}),
+    "heun": ("HeunDiscreteScheduler", {}),
+    "unipc": ("UniPCMultistepScheduler", {}),
+    "dpmpp-2m": ("DPMSolverMultistepScheduler", {"solver_order": 2}),
+    "dpmpp-3m": ("DPMSolverMultistepScheduler", {"solver_order": 3}),
+}
+"""Names of solvers, whatever the checkpoint's own: class of diffusers and changes of its config."""
+
+_FLOW = {
+    "euler": "FlowMatchEulerDiscreteScheduler",
+    "heun": "FlowMatchHeunDiscreteScheduler",
+}  # those of flow matching are classes of their own; the multistep ones take flow sigmas
+
 
 def load_scheduler(config_file: Path) -> Any:
     """Makes the diffusers scheduler that ``config_file`` describes.
@@ -13,7 +28,39 @@ def load_scheduler(config_file: Path) -> Any:
     Raises:
         ZeusError: diffusers is missing, or has no scheduler of that class.
     """
-    config = json.loads(config_file.read_text(encoding="utf-8"))
+    config = _read(config_file)
+    return _find_class(config.get("_class_name", ""), config_file.name).from_config(config)
+
+
+def make_scheduler(config_file: Path, solver: str) -> Any:
+    """Makes another solver for the checkpoint whose scheduler ``config_file`` describes: same noise schedule.
+
+    Args:
+        config_file: The checkpoint's scheduler config.
+        solver: One of ``SOLVERS``.
+
+    Raises:
+        ZeusError: An unknown solver, one that has no form for flow matching, or a missing diffusers.
+    """
+    if solver not in SOLVERS:
+        raise ZeusError(f"solver: got {solver!r}; expected default, {', '.join(SOLVERS)}. Choose one of these.")
+    config = _read(config_file)
+    name, changes = SOLVERS[solver]
+    if config["_class_name"].startswith("FlowMatch"):
+        if solver == "ddim":
+            raise ZeusError("solver: got ddim for a flow-matching model; expected another, such as euler. Choose it.")
+        shift = config.get("shift", 1.0)
+        flow = {**changes, "prediction_type": "flow_prediction", "use_flow_sigmas": True, "flow_shift": shift}
+        name, config = (_FLOW[solver], {"shift": shift}) if solver in _FLOW else (name, flow)
+        changes = {}
+    return _find_class(name, solver).from_config({**config, **changes})
+
+
+def _read(config_file: Path) -> dict[str, Any]:
+    return json.loads(config_file.read_text(encoding="utf-8"))
+
+
+def _find_class(name: str, asked: str) -> Any:
     try:
         import diffusers
     except ImportError as error:
@@ -21,11 +68,10 @@ def load_scheduler(config_file: Path) -> Any:
             "scheduler: got no diffusers on this machine; expected it for running step by step. "
             "Install it: pip install diffusers."
         ) from error
-    name = config.get("_class_name", "")
     scheduler_class: Any = getattr(diffusers, name, None)
     if not hasattr(scheduler_class, "from_config"):
         raise ZeusError(
-            f"scheduler: got class {name!r} in {config_file.name}; expected a scheduler of diffusers "
+            f"scheduler: got class {name!r} in {asked}; expected a scheduler of diffusers "
             f"{diffusers.__version__}. Update diffusers."
         )
-    return scheduler_class.from_config(config)
+    return scheduler_class

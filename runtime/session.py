@@ -93,7 +93,7 @@ class Session:
         num_steps: int = 50,
         batch: int = 1,
         guidance_scale: float = 1.0,
-        seed: int = 0,
+        seed: int | Sequence[int] = 0,
         predictor: str | Predictor = "zeus",
         noise: torch.Tensor | None = None,
         negative: Mapping[str, torch.Tensor] | None = None,
@@ -106,7 +106,7 @@ class Session:
             num_steps: Solver steps.
             batch: Number of images, where neither conditioning nor noise tells it.
             guidance_scale: Classifier-free guidance; 1 turns it off.
-            seed: Seed of the initial noise.
+            seed: Of the initial noise; or one of each row, which then has the same noise in every batch.
             predictor: The rule that fills skipped steps.
             noise: Standard normal noise (batch, ...) instead of the seed's; needed where the size may vary.
             negative: Conditioning of the unconditional rows of guidance, by name; for models with class
@@ -140,12 +140,13 @@ class Session:
         num_steps: int = 50,
         batch: int = 1,
         guidance_scale: float = 1.0,
-        seed: int = 0,
+        seed: int | Sequence[int] = 0,
         predictor: str | Predictor = "zeus",
         noise: torch.Tensor | None = None,
         negative: Mapping[str, torch.Tensor] | None = None,
         mode: str = "auto",
         on_call: Callable[[], None] | None = None,
+        on_step: Callable[[Step], None] | None = None,
     ) -> Result:
         """Runs one trajectory to its end.
 
@@ -154,20 +155,23 @@ class Session:
             mode: ``program`` (solver and plan folded into a matrix per full step), ``step``
                 (the scheduler's own ``step``, as ``sample`` does), or ``auto``.
             on_call: Called after every call of the denoiser.
+            on_step: Told every step as it is done; it makes ``auto`` go step by step.
 
         Raises:
             ZeusError: As ``sample``, and ``program`` for a solver that is not linear.
         """
         start = time.perf_counter()
-        program, reason = self.solver.choose(mode, plan, num_steps, predictor)
+        program, reason = self.solver.choose("step" if on_step else mode, plan, num_steps, predictor)
         meter = _Meter(self.engine, on_call)
         task = self._prepare(meter, conditioning, batch, guidance_scale, seed, noise, negative)
         if program:
             latents = ProgramLoop(program, task["noise"]).run(**task)
         else:
             scheduler = self.solver.scheduler
-            *_, last = run_steps(scheduler=scheduler, plan=plan, num_steps=num_steps, predictor=predictor, **task)
-            latents = last.latents
+            for step in run_steps(scheduler=scheduler, plan=plan, num_steps=num_steps, predictor=predictor, **task):
+                latents = step.latents
+                if on_step:
+                    on_step(step)
         report = Report(
             backend=getattr(self.engine, "backend", type(self.engine).__name__),
             mode="program" if program else "step",
@@ -187,7 +191,7 @@ class Session:
         conditioning: Mapping[str, torch.Tensor] | None,
         batch: int,
         guidance_scale: float,
-        seed: int,
+        seed: int | Sequence[int],
         noise: torch.Tensor | None,
         negative: Mapping[str, torch.Tensor] | None,
     ) -> dict[str, Any]:
@@ -200,7 +204,8 @@ class Session:
             denoiser = _scale_timestep(denoiser, float(manifest.timestep_scale or 0.0))
         by_row = {spec.name for spec in manifest.inputs if spec.axes and spec.axes[0] == manifest.latents.axes[0]}
         if noise is None:
-            batch = max([batch, *(len(value) for name, value in conditioning.items() if name in by_row)])
+            rows = [len(value) for name, value in conditioning.items() if name in by_row]
+            batch = max([batch, *rows, *([] if isinstance(seed, int) else [len(seed)])])
             noise = draw_noise((batch, *manifest.latent_shape), seed)
         if guidance_scale != 1.0:
             negative = self._null_labels(len(noise)) if negative is None else negative
