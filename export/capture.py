@@ -7,11 +7,11 @@ from typing import Any
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.export.arguments import Arguments
 from zeus_trt.export.axes import Slot, Symbol, find_symbols
 from zeus_trt.export.imitation import Imitation
 from zeus_trt.export.recorder import find_denoiser
 from zeus_trt.export.runs import Run, Settings, equal, find_moving_integers, measure, record_run
+from zeus_trt.runtime.arguments import Arguments
 from zeus_trt.runtime.manifest import OUTPUT_NAME
 
 DENOISERS = ("unet", "transformer", "transformer_2", "prior", "decoder")

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.export.arguments import flatten
 from zeus_trt.export.axes import Symbol
 from zeus_trt.export.capture import CONDITIONING, LATENTS, TIMESTEP, Capture, Input
 from zeus_trt.files import digest_file
+from zeus_trt.runtime.arguments import flatten
 
 EXAMPLE_BATCH = 2  # a batch of 1 is specialised by torch.export
 COMPONENTS = ("unet", "transformer")

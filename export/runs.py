@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.export.arguments import Arguments, flatten
 from zeus_trt.export.axes import Slot
 from zeus_trt.export.imitation import Imitation
 from zeus_trt.export.recorder import Call, record_calls
+from zeus_trt.runtime.arguments import Arguments, flatten
 from zeus_trt.runtime.manifest import OUTPUT_NAME
 
 

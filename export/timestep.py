@@ -4,9 +4,9 @@ from typing import Any
 
 import torch
 
-from zeus_trt.export.arguments import flatten
 from zeus_trt.export.recorder import record_calls
 from zeus_trt.export.runs import Settings
+from zeus_trt.runtime.arguments import flatten
 
 _TOLERANCE = 1e-5
 
