@@ -6,7 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.imitation import Imitation
 from zeus_trt.export.twin import unwrap
+from zeus_trt.runtime.arguments import bind
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,14 @@ class Call:
         step: Calls of ``scheduler.step`` before it: the index of the step it belongs to.
         branch: Calls before it in the same step, such as 1 for the second branch of guidance.
         output_shape: Shape of the first tensor that the denoiser returns.
+        time: The timestep that ``scheduler.step`` was told in this step; None if the pipeline did not come so far.
     """
 
     arguments: Mapping[str, Any]
     step: int
     branch: int
     output_shape: tuple[int, ...]
+    time: float | None = None
 
 
 class _Enough(BaseException):  # no Exception: a pipeline must not catch it
@@ -123,7 +126,7 @@ class _Recorder:
         def call(module, *args, **kwargs):
             if _find_pipeline() not in (None, self._pipeline):  # another one that shares the module
                 return original(module, *args, **kwargs)
-            arguments = self._bind(module, *args, **kwargs)
+            arguments = bind(self._signature, module, *args, **kwargs)
             copies = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone(), arguments)
             answer = self._imitation(arguments)
             shape = next(tuple(leaf.shape) for leaf in pytree.tree_leaves(answer) if isinstance(leaf, torch.Tensor))
@@ -136,10 +139,14 @@ class _Recorder:
     def count_steps(self, scheduler: Any) -> Any:
         """A copy of the scheduler that reports its steps; copies of the copy do too."""
         own_step = type(scheduler).step
+        signature = inspect.signature(own_step)
 
         @functools.wraps(own_step)  # pipelines read its signature
         def step(scheduler, *args, **kwargs):
+            told = torch.as_tensor(signature.bind(scheduler, *args, **kwargs).arguments.get("timestep", ()))
+            time = float(told) if told.numel() == 1 else None
             result = own_step(scheduler, *args, **kwargs)
+            self.calls[:] = [replace(call, time=time) if call.step == self._step else call for call in self.calls]
             self._step, self._branch = self._step + 1, 0
             if len({call.step for call in self.calls}) >= self._wanted:
                 raise _Enough
@@ -148,14 +155,6 @@ class _Recorder:
         counting = copy.deepcopy(scheduler)
         counting.__class__ = _subclass(type(scheduler), step=step)
         return counting
-
-    def _bind(self, *args, **kwargs) -> dict[str, Any]:
-        arguments = dict(self._signature.bind(*args, **kwargs).arguments)
-        for parameter in self._signature.parameters.values():
-            if parameter.kind is parameter.VAR_KEYWORD:
-                arguments.update(arguments.pop(parameter.name, {}))
-        arguments.pop(next(iter(self._signature.parameters)))
-        return arguments
 
 
 def _subclass(base: type, **methods: Callable) -> type:

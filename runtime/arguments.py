@@ -1,5 +1,6 @@
 """The arguments of a denoiser's call as a flat list of named leaves, and back."""
 
+import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +41,16 @@ class Arguments:
     def nest(self, leaves: Mapping[str, Any]) -> dict[str, Any]:
         """Keyword arguments of ``forward`` with other leaves in the same places."""
         return pytree.tree_unflatten([leaves[name] for name in self.leaves], self.structure)
+
+
+def bind(signature: inspect.Signature, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    """What was passed to a method, by the names of its signature; its first parameter, ``self``, is left out."""
+    arguments = dict(signature.bind(*args, **kwargs).arguments)
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            arguments.update(arguments.pop(parameter.name, {}))
+    arguments.pop(next(iter(signature.parameters)))
+    return arguments
 
 
 def flatten(arguments: Mapping[str, Any]) -> Arguments:

@@ -1,6 +1,7 @@
 """The diffusers scheduler of a bundle: its update rule is the solver of step mode."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +29,20 @@ def load_scheduler(config_file: Path) -> Any:
     Raises:
         ZeusError: diffusers is missing, or has no scheduler of that class.
     """
-    config = _read(config_file)
+    config = read_config(config_file)
     return _find_class(config.get("_class_name", ""), config_file.name).from_config(config)
 
 
-def make_scheduler(config_file: Path, solver: str) -> Any:
-    """Makes another solver for the checkpoint whose scheduler ``config_file`` describes: same noise schedule.
+def read_config(config_file: Path) -> dict[str, Any]:
+    """The config of a diffusers scheduler, with its ``_class_name``."""
+    return json.loads(config_file.read_text(encoding="utf-8"))
+
+
+def make_scheduler(config: Mapping[str, Any], solver: str) -> Any:
+    """Makes another solver for the checkpoint whose scheduler has ``config``: same noise schedule.
 
     Args:
-        config_file: The checkpoint's scheduler config.
+        config: The checkpoint's scheduler config, with its ``_class_name``.
         solver: One of ``SOLVERS``.
 
     Raises:
@@ -44,7 +50,6 @@ def make_scheduler(config_file: Path, solver: str) -> Any:
     """
     if solver not in SOLVERS:
         raise ZeusError(f"solver: got {solver!r}; expected default, {', '.join(SOLVERS)}. Choose one of these.")
-    config = _read(config_file)
     name, changes = SOLVERS[solver]
     if config["_class_name"].startswith("FlowMatch"):
         if solver == "ddim":
@@ -54,10 +59,6 @@ def make_scheduler(config_file: Path, solver: str) -> Any:
         name, config = (_FLOW[solver], {"shift": shift}) if solver in _FLOW else (name, flow)
         changes = {}
     return _find_class(name, solver).from_config({**config, **changes})
-
-
-def _read(config_file: Path) -> dict[str, Any]:
-    return json.loads(config_file.read_text(encoding="utf-8"))
 
 
 def _find_class(name: str, asked: str) -> Any:

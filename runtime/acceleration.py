@@ -1,0 +1,236 @@
+"""Any diffusers pipeline, with most of its denoiser calls skipped, in two lines."""
+
+import copy
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.runtime.arguments import bind
+from zeus_trt.runtime.bundle import Bundle
+from zeus_trt.runtime.engine_call import EngineCall
+from zeus_trt.runtime.loop import Step
+from zeus_trt.runtime.pipeline_run import PipelineRun, count_evaluations
+from zeus_trt.runtime.session import Report, Session
+from zeus_trt.zeus_graph import Predictor, StepPlan
+
+DENOISERS = ("unet", "transformer", "transformer_2", "controlnet")
+"""Components of a pipeline that are not run at skipped steps."""
+
+
+@contextmanager
+def accelerate(
+    pipeline: Any,
+    ratio: int = 3,
+    *,
+    plan: StepPlan | Callable[[int], StepPlan] | None = None,
+    predictor: str | Predictor = "zeus",
+    scheduler: Any = None,
+    engine: Session | str | Path | Bundle | None = None,
+    check: bool = True,
+    on_step: Callable[[Step], None] | None = None,
+) -> Iterator[Any]:
+    """Gives a pipeline that skips denoiser calls, to be used in the place of the given one.
+
+    It is a twin over the same modules: called with the same arguments, at any number of steps, it makes the same
+    picture but for what skipping costs; with ratio 0 the same to the bit. The given pipeline, its scheduler and its
+    modules are not touched. Twins of one pipeline may run in several threads.
+
+    Args:
+        pipeline: A diffusers pipeline.
+        ratio: Skipped steps after each full one.
+        plan: What happens at each evaluation, instead of ``ratio``: for runs of just that many; or what makes it for a
+            number of evaluations.
+        predictor: The rule that fills skipped steps.
+        scheduler: A diffusers scheduler to use instead of the pipeline's.
+        engine: A session of a bundle of this pipeline, or the bundle: its engine is called instead of the denoiser.
+        check: Compare the engine's first output with the denoiser's own, which costs a call of it.
+        on_step: Told every step as it is done.
+
+    Yields:
+        The twin. After a run its ``report`` says what the run did, and its ``schedule`` what ``set_timesteps`` was
+        given.
+
+    Raises:
+        ZeusError: No pipeline with a scheduler and a denoiser, or a bundle of another one. The twin raises it where a
+            run does not work in steps of a denoiser and ``scheduler.step``.
+    """
+    names = [name for name in DENOISERS if isinstance(_parts(pipeline).get(name), torch.nn.Module)]
+    if not names or _parts(pipeline).get("scheduler") is None:
+        raise ZeusError(
+            f"pipeline: got a {type(pipeline).__name__} with {', '.join(_parts(pipeline)) or 'no components'}; "
+            f"expected a diffusers pipeline with a scheduler and one of {', '.join(DENOISERS)}. "
+            "Accelerate the part that has them."
+        )
+    acceleration = _Acceleration(
+        pipeline, _choose(plan, ratio), Predictor.parse(predictor), scheduler or pipeline.scheduler, on_step
+    )
+    for name in names:
+        acceleration.replace(name)
+    if engine is not None:
+        acceleration.use(engine if isinstance(engine, Session) else Session(engine), check)
+    yield acceleration.twin
+
+
+def _choose(plan: StepPlan | Callable[[int], StepPlan] | None, ratio: int) -> Callable[[int], StepPlan]:
+    if plan is None:
+        StepPlan.uniform(1, ratio)  # refuses a wrong ratio now
+        return lambda total: StepPlan.uniform(total, ratio)
+    return plan.check_length if isinstance(plan, StepPlan) else plan
+
+
+def _parts(pipeline: Any) -> dict[str, Any]:
+    parts = getattr(pipeline, "components", None)
+    return parts if isinstance(parts, dict) else {}
+
+
+class _Acceleration:
+    """A pipeline's twin, and the run that it is at."""
+
+    def __init__(
+        self,
+        pipeline: Any,
+        choose_plan: Callable[[int], StepPlan],
+        predictor: Predictor,
+        scheduler: Any,
+        on_step: Callable[[Step], None] | None,
+    ):
+        self._begin = lambda: PipelineRun(choose_plan, predictor, on_step)
+        self._run = self._begin()
+        self._predictor = predictor
+        self._pipeline = pipeline
+        self._denoisers: dict[str, Callable[..., Any]] = {}
+        self._backend = "eager"
+        cls = type(pipeline)
+        self.twin = _imitate(pipeline, __call__=self._call_pipeline(cls), maybe_free_model_hooks=self._free_hooks(cls))
+        # Past __setattr__, which writes the pipeline's config.
+        vars(self.twin)["scheduler"] = self._count_steps(scheduler)
+
+    def replace(self, name: str) -> None:
+        """Puts a twin of a denoiser into the pipeline's: the pipeline reads it, and calls this run."""
+        module = getattr(self._pipeline, name)
+        self._denoisers[name] = module
+
+        def call(twin: Any, *args: Any, **kwargs: Any) -> Any:
+            return self._run.call(name, self._denoisers[name], *args, **kwargs)
+
+        vars(self.twin)[name] = _imitate(module, __call__=call)
+
+    def use(self, session: Session, check: bool) -> None:
+        """Has an engine answer in the place of a denoiser.
+
+        Raises:
+            ZeusError: The pipeline has no such denoiser, or another one.
+        """
+        manifest = session.bundle.manifest
+        name = manifest.component
+        if name not in self._denoisers:
+            raise ZeusError(
+                f"engine: got a bundle of a {name}; expected one of {', '.join(self._denoisers)}, the denoisers of "
+                f"this {type(self._pipeline).__name__}. Give the bundle of this pipeline."
+            )
+        module = self._denoisers[name]
+        call = EngineCall(session.engine, manifest, type(getattr(module, "_orig_mod", module)))
+        self._denoisers[name] = _Checked(call, module, session.bundle) if check else call
+        self._backend = getattr(session.engine, "backend", type(session.engine).__name__)
+
+    def _call_pipeline(self, cls: type) -> Callable[..., Any]:
+        own_call: Any = cls.__call__
+
+        @functools.wraps(own_call)
+        def call(twin: Any, *args: Any, **kwargs: Any) -> Any:
+            self._run = run = self._begin()
+            vars(twin).pop("_num_timesteps", None)  # that of the run before
+            result = own_call(twin, *args, **kwargs)
+            if run.plan is None:
+                raise ZeusError(
+                    f"pipeline: got a run of {cls.__name__} without a step of its denoiser and its scheduler; expected "
+                    "some. It cannot be accelerated as a whole: accelerate the part that holds them."
+                )
+            vars(twin)["report"] = self._report(run)
+            return result
+
+        return call
+
+    def _free_hooks(self, cls: type) -> Callable[..., None]:
+        """A pipeline's own last act, which renews hooks on its modules: on the given pipeline's."""
+
+        def free(twin: Any) -> None:
+            self._pipeline.maybe_free_model_hooks()
+
+        return free
+
+    def _count_steps(self, scheduler: Any) -> Any:
+        own_step = type(scheduler).step
+        own_schedule = type(scheduler).set_timesteps
+        signature = inspect.signature(own_step)
+
+        @functools.wraps(own_step)  # pipelines read its signature
+        def step(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
+            arguments = bind(signature, scheduler, *args, **kwargs)
+
+            def count() -> int:
+                return count_evaluations(scheduler, arguments["timestep"], vars(self.twin).get("_num_timesteps"))
+
+            return self._run.step(scheduler, count, functools.partial(own_step, scheduler), arguments)
+
+        @functools.wraps(own_schedule)
+        def set_timesteps(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
+            vars(self.twin)["schedule"] = bind(inspect.signature(own_schedule), scheduler, *args, **kwargs)
+            return own_schedule(scheduler, *args, **kwargs)
+
+        counting = copy.deepcopy(scheduler)
+        counting.__class__ = _subclass(type(scheduler), step=step, set_timesteps=set_timesteps)
+        return counting
+
+    def _report(self, run: PipelineRun) -> Report:
+        return Report(
+            backend=self._backend,
+            mode="step",
+            mode_reason="the pipeline's own loop",
+            plan=run.steps,
+            predictor=str(self._predictor),
+            nfe=run.nfe,
+            engine_seconds=run.engine_seconds,
+            total_seconds=run.total_seconds,
+            speedup_bound=len(run.steps) / run.nfe,
+        )
+
+
+class _Checked:
+    """An engine whose first answer is compared with that of the module it stands for."""
+
+    def __init__(self, engine: EngineCall, module: Any, bundle: Bundle):
+        self._engine, self._module, self._bundle = engine, module, bundle
+        self._allowed = 1e-2 if bundle.manifest.precision == "fp32" else 0.2
+        self._is_checked = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        answer = self._engine(*args, **kwargs)
+        if not self._is_checked:
+            expected = self._module(*args, **kwargs)[0]
+            error = float((answer.sample - expected).float().norm() / expected.float().norm())
+            if not error < self._allowed:
+                raise ZeusError(
+                    f"engine: got an output that is {error:.2g} off the pipeline's own denoiser; expected less than "
+                    f"{self._allowed:g}. {self._bundle.path} was exported from other weights: export this pipeline."
+                )
+            self._is_checked = True
+        return answer
+
+
+def _imitate(thing: Any, **methods: Callable) -> Any:
+    """An object with the attributes of ``thing``, not copied, and methods of its own."""
+    twin = object.__new__(_subclass(type(thing), **methods))
+    vars(twin).update(vars(thing))
+    return twin
+
+
+def _subclass(base: type, **methods: Callable) -> type:
+    """A class that a pipeline cannot tell from ``base``."""
+    return type(base.__name__, (base,), {**methods, "__module__": base.__module__, "__qualname__": base.__qualname__})

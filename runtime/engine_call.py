@@ -1,0 +1,77 @@
+"""A call of a pipeline's denoiser, answered by a bundle's engine."""
+
+import inspect
+import json
+from typing import Any, NamedTuple
+
+import torch
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.runtime.arguments import bind, flatten
+from zeus_trt.runtime.denoiser import Denoiser
+from zeus_trt.runtime.manifest import Manifest
+
+_UNSAID = ("return_dict",)  # how the output is wrapped: both ways of reading it work
+
+
+class Output(NamedTuple):
+    """What pipelines read as ``[0]`` and as ``.sample``."""
+
+    sample: torch.Tensor
+
+
+class EngineCall:
+    """Stands in for the ``__call__`` of a denoiser.
+
+    Args:
+        engine: The engine.
+        manifest: That of its bundle.
+        module_class: The denoiser's class, whose ``forward`` names the arguments.
+
+    Raises:
+        ZeusError: The bundle is that of another class.
+    """
+
+    def __init__(self, engine: Denoiser, manifest: Manifest, module_class: type):
+        if module_class.__name__ != manifest.denoiser_class:
+            raise ZeusError(
+                f"engine: got a bundle of a {manifest.denoiser_class} for a {module_class.__name__}; expected one "
+                "of the same class. Export this pipeline."
+            )
+        self._engine, self._manifest = engine, manifest
+        self._signature = inspect.signature(module_class.forward)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Output:
+        """Takes what ``forward`` takes.
+
+        Raises:
+            ZeusError: An argument that the graph has no input for, or another constant than it was exported with.
+        """
+        found = flatten(bind(self._signature, None, *args, **kwargs))
+        specs = self._manifest.inputs
+        if missing := [spec.name for spec in specs if not isinstance(found.leaves.get(spec.name), torch.Tensor | int)]:
+            raise ZeusError(
+                f"{missing[0]}: got none from the pipeline; expected it, as in the run that was exported. "
+                "Run the pipeline with the same kind of arguments, or export it as you run it."
+            )
+        if extra := sorted(found.tensors.keys() - {spec.name for spec in specs}):
+            raise ZeusError(
+                f"{extra[0]}: got a tensor from the pipeline; expected none, as in the run that was exported. "
+                "Run the pipeline with the same kind of arguments, or export it as you run it."
+            )
+        self._check_constants({found.paths[name]: value for name, value in found.constants.items()})
+        inputs = {spec.name: torch.as_tensor(found.leaves[spec.name]) for spec in specs}
+        latents = inputs[specs[0].name]
+        return Output(self._engine(**inputs).to(latents.device, latents.dtype))
+
+    def _check_constants(self, constants: dict[str, Any]) -> None:
+        named = {spec.name for spec in self._manifest.inputs}
+        exported = self._manifest.constants
+        for path, value in json.loads(json.dumps(constants, default=str)).items():
+            if path.split(".")[-1] in named or path in _UNSAID:
+                continue
+            if path not in exported or exported[path] != value:
+                raise ZeusError(
+                    f"{path}: got {value!r} from the pipeline; expected {exported.get(path)!r}, which is baked "
+                    "into the engine. Run the pipeline as it was exported, or export it as you run it."
+                )

@@ -1,0 +1,302 @@
+"""accelerate(): any pipeline, equal to itself where nothing is skipped, and to the paper's rule where something is."""
+
+import functools
+import inspect
+import threading
+import warnings
+
+import diffusers
+import numpy as np
+import pytest
+import torch
+from pipelines import FAMILIES
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.export import export_pipeline
+from zeus_trt.runtime import OnnxRuntimeEngine, Session, accelerate
+from zeus_trt.zeus_graph import StepPlan
+
+FLOW = {"prediction_type": "flow_prediction", "use_flow_sigmas": True, "flow_shift": 3.0}
+SCHEDULERS = {
+    "euler": lambda: diffusers.EulerDiscreteScheduler(),
+    "unipc": lambda: diffusers.UniPCMultistepScheduler(),
+    "flow, shifted": lambda: diffusers.FlowMatchEulerDiscreteScheduler(shift=3.0),
+    "flow, karras": lambda: diffusers.FlowMatchEulerDiscreteScheduler(use_karras_sigmas=True),
+    "flow, unipc": lambda: diffusers.UniPCMultistepScheduler(**FLOW),
+    "cogvideox, stochastic": lambda: diffusers.CogVideoXDPMScheduler(),
+}
+OTHERS = {"cogvideox": ("euler", "cogvideox, stochastic"), "dit": ("euler", "unipc")}
+OTHERS["cogview4"] = ("flow, shifted", "flow, karras")  # it gives timesteps and sigmas, which no other solver takes
+OTHERS |= dict.fromkeys(("sd15", "sd21-v", "sdxl", "sdxl-refiner", "inpaint", "pixart"), ("euler", "unipc"))
+SIZES = ({}, {"height": 128, "width": 64})
+
+
+class Run:
+    """A family's run with another number of steps, and other arguments, of a pipeline or of its twin."""
+
+    def __init__(self, pipeline, **changes):
+        self._pipeline, self._changes = pipeline, {"num_inference_steps": 12, **changes}
+
+    def __getattr__(self, name):
+        return getattr(self._pipeline, name)
+
+    def __call__(self, **arguments):
+        takes = inspect.signature(self._pipeline.__call__).parameters
+        changes = {name: value for name, value in self._changes.items() if name in takes}
+        torch.manual_seed(5)
+        return self._pipeline(**{**arguments, **changes})
+
+
+def run(family, pipeline, setting=None, **changes):
+    """The first output of a run, as a tensor."""
+    setting = {name: value for name, value in {**family.base, **(setting or {})}.items() if name in family.base}
+    output = family.run(Run(pipeline, **changes), **setting)[0]
+    return output if isinstance(output, torch.Tensor) else torch.from_numpy(np.stack([np.asarray(p) for p in output]))
+
+
+def follow_the_paper(scheduler, plan):
+    """Has ``scheduler.step`` compute what ``zeus`` says at skipped steps, the denoiser running at all of them."""
+    used, full = [], []
+    own = scheduler.step
+
+    @functools.wraps(own)
+    def step(model_output, *args, **kwargs):
+        letter, i = plan.steps[len(used)], len(used)
+        if letter == "F":
+            full.append(i)
+        else:
+            t, previous = full[-1], full[-2]
+            before = used[previous] if t - previous > 2 else used[t - 1]
+            model_output = 2 * used[t] - before if letter == "X" else used[t]
+        used.append(model_output.clone())
+        return own(model_output, *args, **kwargs)
+
+    scheduler.step = step
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Tiny tensors: a second thread only waits."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def family(request):
+    warnings.simplefilter("ignore")
+    return request.param, FAMILIES[request.param]
+
+
+@pytest.fixture(scope="module")
+def export(tmp_path_factory):
+    """Exports a family's pipeline by name, once."""
+
+    @functools.cache
+    def make(name):
+        family = FAMILIES[name]
+        folder = tmp_path_factory.mktemp(name) / "bundle"
+        return export_pipeline(family.make(), folder, settings=family.settings, unseen=family.unseen, steps=())
+
+    return make
+
+
+@pytest.mark.parametrize("guidance", [{}, {"guidance_scale": 1.0, "true_cfg_scale": 1.0}], ids=["guided", "unguided"])
+def test_nothing_skipped_is_the_pipeline_itself_to_the_bit(family, guidance):
+    name, family = family
+    pipeline = family.make()
+    own = pipeline.scheduler
+    for scheduler in (None, *OTHERS.get(name, ("flow, shifted", "flow, unipc"))):
+        pipeline.scheduler = SCHEDULERS[scheduler]() if scheduler else own
+        for size in SIZES:
+            expected = run(family, pipeline, size, **guidance)
+            before = {name: dict(vars(part)) for name, part in pipeline.components.items() if hasattr(part, "__dict__")}
+            with accelerate(pipeline, ratio=0) as fast:
+                assert torch.equal(run(family, fast, size, **guidance), expected)
+            after = {name: dict(vars(part)) for name, part in pipeline.components.items() if hasattr(part, "__dict__")}
+            assert fast.report.nfe == len(fast.report.plan) == fast.report.plan.count("F")
+            assert list(after) == list(before)
+            assert all(after[part].keys() == before[part].keys() for part in before)
+
+
+def test_skipped_steps_follow_the_paper(family):
+    _, family = family
+    pipeline = family.make()
+    with accelerate(pipeline, ratio=3) as fast:
+        skipped = run(family, fast)
+    assert fast.report.nfe < len(fast.report.plan)
+    follow_the_paper(pipeline.scheduler, StepPlan(fast.report.plan))
+    expected = run(family, pipeline).float()
+    assert (skipped.float() - expected).norm() < 1e-5 * expected.norm()
+    assert not torch.equal(skipped, run(family, family.make()))
+
+
+@pytest.mark.parametrize("name", ["sd15", "flux", "wan", *(pytest.param(n, marks=pytest.mark.slow) for n in FAMILIES)])
+def test_a_bundles_engine_in_the_denoisers_place(name, export):
+    family = FAMILIES[name]
+    pipeline = family.make()
+    bundle = export(name)
+    session = Session(bundle, engine=OnnxRuntimeEngine(bundle.onnx, num_threads=1))
+    for size in SIZES if "height" in family.base and name not in ("sana", "ltx") else SIZES[:1]:
+        expected = run(family, pipeline, size).float()
+        for ratio, allowed in ((0, 1e-4), (3, None)):
+            with accelerate(pipeline, ratio, engine=session) as fast:
+                made = run(family, fast, size).float()
+            if allowed is None:  # against the same plan, uncompiled
+                with accelerate(pipeline, ratio) as uncompiled:
+                    expected, allowed = run(family, uncompiled, size).float(), 1e-3
+            assert (made - expected).norm() < allowed * expected.norm()
+            assert fast.report.backend == "onnxruntime"
+
+
+def test_two_threads_with_two_accelerations_of_one_pipeline():
+    family = FAMILIES["wan"]
+    pipeline = family.make()
+
+    def make(ratio, steps):
+        noise = torch.randn(2, 4, 3, 8, 12, generator=torch.Generator().manual_seed(ratio))
+        with accelerate(pipeline, ratio) as fast:
+            made = fast(
+                prompt_embeds=torch.ones(2, 7, 16), negative_prompt_embeds=torch.zeros(2, 7, 16), latents=noise,
+                height=64, width=96, num_frames=9, num_inference_steps=steps, output_type="latent",
+            )[0]  # fmt: skip
+            return made, fast.report.plan
+
+    tasks = [(2, 12), (3, 15), (4, 10), (0, 6)]
+    serial = [make(*task) for task in tasks]
+    together: list = [None] * len(tasks)
+    threads = [
+        threading.Thread(target=lambda k=k, task=task: together.__setitem__(k, make(*task)))
+        for k, task in enumerate(tasks)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    for (made, plan), (expected, expected_plan) in zip(together, serial, strict=True):
+        assert plan == expected_plan
+        assert torch.equal(made, expected)
+
+
+def test_any_number_of_steps_on_one_twin():
+    family = FAMILIES["sd15"]
+    with accelerate(family.make(), ratio=2) as fast:
+        for steps in (1, 2, 3, 7, 30):
+            run(family, fast, num_inference_steps=steps)
+            assert len(fast.report.plan) == steps
+            assert fast.report.plan[-1] == "F"
+
+
+def test_solvers_of_two_evaluations_and_random_ones():
+    family = FAMILIES["sd15"]
+    pipeline = family.make()
+    for scheduler in (diffusers.HeunDiscreteScheduler(), diffusers.EulerAncestralDiscreteScheduler()):
+        expected = run(family, family.make(), {}, num_inference_steps=8)
+        with accelerate(pipeline, ratio=2, scheduler=scheduler) as fast:
+            made = run(family, fast, num_inference_steps=8)
+        assert torch.isfinite(made).all()
+        assert len(fast.report.plan) == (15 if "Heun" in type(scheduler).__name__ else 8)
+        assert not torch.equal(made, expected)
+
+
+def test_image_to_image_begins_in_the_middle():
+    parts = FAMILIES["inpaint"].make().components
+    pipeline = diffusers.StableDiffusionImg2ImgPipeline(
+        **{**parts, "unet": FAMILIES["sd15"].make().unet}, requires_safety_checker=False
+    )
+    pipeline.set_progress_bar_config(disable=True)
+    embeds = {"prompt_embeds": torch.ones(1, 7, 16), "negative_prompt_embeds": torch.zeros(1, 7, 16)}
+    image = torch.linspace(-1, 1, 3 * 64 * 64).reshape(1, 3, 64, 64)
+
+    def make(pipeline):
+        return pipeline(
+            **embeds, image=image, strength=0.5, num_inference_steps=20, output_type="latent",
+            generator=torch.Generator().manual_seed(0),
+        )[0]  # fmt: skip
+
+    for scheduler in (
+        diffusers.DDIMScheduler(),
+        diffusers.PNDMScheduler(skip_prk_steps=True),
+        diffusers.EulerDiscreteScheduler(),
+    ):
+        pipeline.scheduler = scheduler
+        with accelerate(pipeline, ratio=0) as same, accelerate(pipeline, ratio=2) as fast:
+            assert torch.equal(make(same), make(pipeline))
+            make(fast)
+        assert len(fast.report.plan) == len(same.report.plan) in (10, 11)
+        assert fast.report.nfe < same.report.nfe
+
+
+def test_steps_are_told_with_the_output_after_guidance():
+    family = FAMILIES["sd15"]
+    pipeline, steps = family.make(), []
+    with accelerate(pipeline, ratio=2, on_step=steps.append) as fast:
+        made = run(family, fast)
+    assert "".join(step.kind for step in steps) == fast.report.plan
+    assert torch.equal(steps[-1].latents, made)
+    assert steps[0].output.shape == made.shape  # one per picture, not one per branch of guidance
+
+
+def test_a_compiled_denoiser_and_one_with_hooks():
+    family = FAMILIES["sd15"]
+    pipeline = family.make()
+    expected = run(family, pipeline)
+    pipeline.unet = torch.compile(pipeline.unet, backend="eager")
+    with accelerate(pipeline, ratio=0) as fast:
+        assert torch.equal(run(family, fast), expected)
+    hooks = pytest.importorskip("accelerate.hooks", reason="accelerate is not installed")
+    pipeline = family.make()
+    hooks.add_hook_to_module(pipeline.unet, hooks.ModelHook())
+    with accelerate(pipeline, ratio=0) as fast:
+        assert torch.equal(run(family, fast), expected)
+    assert hasattr(pipeline.unet, "_hf_hook")
+
+
+def test_an_error_in_the_run_leaves_nothing_behind():
+    family = FAMILIES["sd15"]
+    pipeline = family.make()
+    before = dict(vars(pipeline))
+
+    def stop(step):
+        raise RuntimeError("enough")
+
+    with accelerate(pipeline, ratio=2, on_step=stop) as fast, pytest.raises(RuntimeError, match="enough"):
+        run(family, fast)
+    assert vars(pipeline) == before
+    assert torch.equal(run(family, pipeline), run(family, family.make()))
+
+
+def test_what_cannot_be_served_is_refused(export):
+    family = FAMILIES["sd15"]
+    pipeline = family.make()
+    with pytest.raises(ZeusError, match="expected a diffusers pipeline"), accelerate(torch.nn.Linear(1, 1)):
+        pass
+    with pytest.raises(ZeusError, match="ratio: got -1"), accelerate(pipeline, ratio=-1):
+        pass
+    with (
+        accelerate(pipeline, plan=StepPlan("FFXF")) as fast,
+        pytest.raises(ZeusError, match="got 4 steps; expected 12"),
+    ):
+        run(family, fast)
+    bundle = export("sd15")
+    other = family.make()
+    with torch.no_grad():
+        for parameter in other.unet.parameters():
+            parameter.mul_(1.3)
+    with (
+        accelerate(other, engine=bundle) as fast,
+        pytest.raises(ZeusError, match="exported from other weights"),
+    ):
+        run(family, fast)
+    with (
+        pytest.raises(ZeusError, match="bundle of a unet"),
+        accelerate(FAMILIES["flux"].make(), engine=bundle),
+    ):
+        pass
+    extra = {"cross_attention_kwargs": {"note": 1}}
+    with (
+        accelerate(pipeline, engine=bundle) as fast,
+        pytest.raises(ZeusError, match="note: got 1 from the pipeline"),
+    ):
+        run(family, fast, **extra)
