@@ -1,15 +1,19 @@
-"""What a capture and its ONNX export cost, against torch.onnx.export alone on the same call.
+"""What a capture, its ONNX export and its engines cost, against torch.onnx.export alone on the same call.
 
     python benchmarks/export.py
 
 Every family (a tiny random pipeline of the tests) and every way runs in a process of its own. `capture` runs the
 pipeline with its denoiser imitated; `export` writes the captured denoiser as ONNX; `torch` is torch.onnx.export of the
 denoiser with the call already known and every axis that moved declared dynamic, which takes for granted what capture
-finds out. Peak is the resident memory above what the process had before. The last line is one JSON object.
+finds out. `rtx` builds a TensorRT-RTX engine for sm_89 from that graph, and `aot` an AOTInductor package for this CPU
+from the denoiser, both with the default profile. Peak is the resident memory above what the process had before; of the
+largest child process, such as a builder or a compiler, it is all that it had. The last line is one JSON object.
 """
 
 import contextlib
 import json
+import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -21,13 +25,18 @@ import click
 import torch
 
 from zeus_trt.calibration.memory import peak_memory_mib, reset_peak_memory
+from zeus_trt.export.build import build_engine
 from zeus_trt.export.capture import capture
-from zeus_trt.export.flat import export_capture
+from zeus_trt.export.description import describe
+from zeus_trt.export.flat import export_capture, trace_flat
+from zeus_trt.export.folder import seal
 from zeus_trt.export.graph import OPSET, quiet
 from zeus_trt.machine import describe_machine
+from zeus_trt.runtime import Bundle
+from zeus_trt.runtime.manifest import ONNX_FILE
 
-FAMILIES = ("sd15", "sdxl", "flux", "wan")
-WAYS = ("capture", "export", "torch")
+FAMILIES = ("sd15", "sdxl", "sd3", "flux", "pixart", "wan")
+WAYS = ("capture", "export", "torch", "rtx", "aot")
 
 
 class Plain(torch.nn.Module):
@@ -56,6 +65,12 @@ def export_alone(captured, path: Path) -> None:
         program.save(path, external_data=True)
 
 
+def make_bundle(captured, folder: Path) -> Bundle:
+    limits = export_capture(captured, folder / ONNX_FILE)
+    manifest = describe(captured, limits, (), model="tiny", weights_sha256="", prediction_type="epsilon")
+    return Bundle(folder, seal(manifest, folder))
+
+
 def measure(family: str, way: str) -> dict[str, float | str]:
     """Seconds and MiB of one way; why not, where it fails."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "export"))
@@ -65,18 +80,25 @@ def measure(family: str, way: str) -> dict[str, float | str]:
     pipeline = KNOWN[family].make()
     if way != "capture":
         captured = capture(pipeline, KNOWN[family].settings)
+    work = {
+        "capture": lambda folder: capture(pipeline, KNOWN[family].settings),
+        "export": lambda folder: export_capture(captured, folder / ONNX_FILE),
+        "torch": lambda folder: export_alone(captured, folder / ONNX_FILE),
+        "rtx": lambda folder: build_engine(bundle, "tensorrt-rtx", gpu="sm_89"),
+        "aot": lambda folder: build_engine(bundle, "aot-inductor", trace=lambda: trace_flat(captured)),
+    }[way]
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
-        path = Path(folder) / "denoiser.onnx"
+        if way in ("rtx", "aot"):
+            bundle = make_bundle(captured, Path(folder))
         reset_peak_memory()
         before, start = peak_memory_mib(), time.perf_counter()
         try:
-            if way == "capture":
-                capture(pipeline, KNOWN[family].settings)
-            else:
-                (export_capture if way == "export" else export_alone)(captured, path)
+            work(Path(folder))
         except Exception as error:  # what torch alone makes of a family is the finding
-            return {"error": f"{type(error).__name__}: {str(error).strip().splitlines()[0][:100]}"}
-        return {"seconds": time.perf_counter() - start, "mib": peak_memory_mib() - before}
+            reason = re.sub(r"\x1b\[\d+m", "", str(error).strip().splitlines()[0])
+            return {"error": f"{type(error).__name__}: {reason[:100]}"}
+        seconds, mib = time.perf_counter() - start, peak_memory_mib() - before
+    return {"seconds": seconds, "mib": mib, "child_mib": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024}
 
 
 @click.command()
@@ -95,9 +117,10 @@ def main(rounds: int, child: tuple[str, str] | None) -> None:
             if error := next((run["error"] for run in runs if "error" in run), None):
                 row[way] = {"error": error}
                 continue
-            seconds, mib = ([run[name] for run in runs] for name in ("seconds", "mib"))
+            seconds, mib, child = ([run[name] for run in runs] for name in ("seconds", "mib", "child_mib"))
             spread = {"min": round(min(seconds), 2), "max": round(max(seconds), 2)}
-            row[way] = {"seconds": round(median(seconds), 2), **spread, "mib": round(median(mib), 1)}
+            peaks = {"mib": round(median(mib), 1)} | ({"child_mib": round(median(child), 1)} if any(child) else {})
+            row[way] = {"seconds": round(median(seconds), 2), **spread, **peaks}
         rows.append(row)
         click.echo(json.dumps(row))
     head = {"benchmark": "export", "rounds": rounds, "threads": 1}

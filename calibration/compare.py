@@ -1,188 +1,104 @@
-"""Skipped runs beside the full run: time, quality, memory."""
+"""The comparison: every cell run in turn from the same latents, and measured against the full runs."""
 
-import dataclasses
-import io
-import json
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
 
-from zeus_trt.calibration.memory import peak_memory_mib, reset_peak_memory
-from zeus_trt.calibration.quality import measure_psnr, measure_ssim
+from zeus_trt.calibration.cell_cache import CellCache, Record, digest
+from zeus_trt.calibration.cells import Cell
+from zeus_trt.calibration.comparison import Comparison
+from zeus_trt.calibration.peers import Situation, UnsupportedError, apply_peer
+from zeus_trt.calibration.perceptual import explain_absence
+from zeus_trt.calibration.quality import METRICS, check_metrics, measure_latent_error
+from zeus_trt.calibration.report import write_report
+from zeus_trt.calibration.rows import make_rows
+from zeus_trt.calibration.subject import EAGER, Subject
+from zeus_trt.calibration.timing import count_flops, time_run
 from zeus_trt.errors import ZeusError
-from zeus_trt.files import write_atomically
 from zeus_trt.machine import describe_machine
-from zeus_trt.pictures import draw_grid
-from zeus_trt.runtime import Result, Session
+from zeus_trt.runtime import Step
+from zeus_trt.zeus_graph import StepPlan
+
+_TRAJECTORY_SAMPLES = 4  # the error along the trajectory is measured on the first few
 
 
-@dataclass(frozen=True)
-class Row:
-    """One ratio, measured.
-
-    Args:
-        ratio: Skipped steps after each full one.
-        plan: The step plan as a string.
-        mode: ``program`` or ``step``.
-        nfe: Engine calls, counted at the engine.
-        ms_per_image: Median over the rounds of trajectory time / number of images.
-        speedup: Median over the rounds of full time / this time, both of the same round.
-        speedup_min: Least speed-up of a round.
-        speedup_max: Largest speed-up of a round.
-        speedup_bound: Evaluations / NFE.
-        psnr_db: To the full run; None where the images are equal to the bit.
-        ssim: To the full run.
-        peak_memory_mib: Peak resident memory of the process during a run.
-    """
-
-    ratio: int
-    plan: str
-    mode: str
-    nfe: int
-    ms_per_image: float
-    speedup: float
-    speedup_min: float
-    speedup_max: float
-    speedup_bound: float
-    psnr_db: float | None
-    ssim: float
-    peak_memory_mib: float
-
-    @property
-    def above_bound(self) -> bool:
-        """Whether the measured speed-up is impossible: the clock saw something else than this program."""
-        return self.speedup > self.speedup_bound
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The rows of a comparison, and the settings and the machine they share."""
-
-    settings: dict[str, Any]
-    machine: dict[str, str]
-    rows: tuple[Row, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """The comparison as JSON data."""
-        return {**dataclasses.asdict(self), "rows": [dataclasses.asdict(row) for row in self.rows]}
-
-    def to_table(self) -> str:
-        """The comparison as a table for the terminal."""
-        from rich import box
-        from rich.console import Console
-        from rich.table import Table
-
-        table = Table(box=box.SIMPLE_HEAD)
-        for name in ("ratio", "NFE", "ms/image", "speed-up", "(min-max)", "bound", "PSNR dB", "SSIM", "peak MiB"):
-            table.add_column(name, justify="right", no_wrap=True)
-        for row in self.rows:
-            table.add_row(
-                str(row.ratio),
-                str(row.nfe),
-                f"{row.ms_per_image:.1f}",
-                f"{row.speedup:.2f}x" + ("!" if row.above_bound else ""),
-                f"{row.speedup_min:.2f}-{row.speedup_max:.2f}",
-                f"{row.speedup_bound:.2f}x",
-                "equal" if row.psnr_db is None else f"{row.psnr_db:.1f}",
-                f"{row.ssim:.4f}",
-                f"{row.peak_memory_mib:.0f}",
-            )
-        text = io.StringIO()
-        Console(file=text, width=100).print(table)
-        if any(row.above_bound for row in self.rows):
-            text.write(
-                "! above evaluations / NFE, which no run can beat: a measuring error, the machine's speed drifted\n"
-            )
-        shared = self.settings
-        text.write(f"{shared['batch']} images, {shared['rounds']} rounds, {shared['backend']} on {self.machine['cpu']}")
-        return text.getvalue()
-
-
-def compare_ratios(
-    session: Session,
-    conditioning: Mapping[str, torch.Tensor] | None = None,
+def compare(
+    subject: Subject,
+    cells: Sequence[Cell],
     *,
-    ratios: Sequence[int] = (0, 2, 3, 4),
-    num_steps: int = 50,
-    batch: int = 1,
-    guidance_scale: float = 1.0,
-    seed: int = 0,
-    predictor: str = "zeus",
-    mode: str = "auto",
+    num_images: int = 8,
     rounds: int = 3,
+    metrics: Sequence[str] = METRICS,
     output: Path | None = None,
-    on_call: Callable[[], None] | None = None,
+    reference: bool = True,
+    trajectories: bool = True,
+    on_run: Callable[[int], None] | None = None,
 ) -> Comparison:
-    """Runs every ratio from the same noise, in turn, and measures it against the full run.
+    """Runs every cell from the same noise, in turn, and measures it.
 
-    The rounds go over all ratios one after the other, every second round backwards, so
-    that a machine whose speed drifts favours none. The full run is always among them.
+    The rounds go over all cells one after the other, every second round backwards, so that a machine whose speed
+    drifts favours none. A cell that does not fit in memory, or a peer that does not support the model, becomes a row
+    that says so.
 
     Args:
-        session: Engine and solver.
-        conditioning: Constant inputs by name, each (batch, ...).
-        ratios: Ratios to run; 0 is added where it is missing.
-        num_steps: Solver steps.
-        batch: Number of images, where there is no conditioning to tell it.
-        guidance_scale: Classifier-free guidance; 1 turns it off.
-        seed: Seed of the initial noise.
-        predictor: The rule that fills skipped steps.
-        mode: As in ``Session.generate``.
-        rounds: Timed runs of each ratio.
-        output: Folder for ``grid.png`` and ``comparison.json``; nothing is written without it.
-        on_call: Called after every engine call.
+        subject: What runs.
+        cells: As ``make_cells`` makes them: each group has its full run.
+        num_images: Samples 0 .. num_images - 1, run as one batch.
+        rounds: Timed runs of each cell.
+        metrics: Of ``METRICS``.
+        output: Folder for the report; what is already measured there is not measured again.
+        reference: Measure against the full run of the eager model too, where there is one.
+        trajectories: Measure the error after every step too, for the report.
+        on_run: Told the number of full steps after every run.
+
+    Raises:
+        ZeusError: An unknown metric, a folder that cannot be made, or the fault of the first cell where none ran.
     """
-    ratios = (0, *dict.fromkeys(ratio for ratio in ratios if ratio != 0))
-    plans = {ratio: session.plan(num_steps, ratio) for ratio in ratios}
+    check_metrics(tuple(metrics))
     if output is not None:
-        _make_folder(output)
-    runs: dict[int, list[tuple[Result, float]]] = {ratio: [] for ratio in ratios}
-    shared: dict[str, Any] = {"num_steps": num_steps, "guidance_scale": guidance_scale, "seed": seed, "batch": batch}
-    settings = {**shared, "predictor": predictor, "mode": mode}
-    next(session.sample(conditioning, plan=plans[0], **shared))  # warm-up: the engine's first call allocates
-    for round_ in range(rounds):
-        for ratio in ratios if round_ % 2 == 0 else ratios[::-1]:
-            reset_peak_memory()
-            result = session.generate(
-                conditioning, plan=plans[ratio], predictor=predictor, mode=mode, on_call=on_call, **shared
-            )
-            runs[ratio].append((result, peak_memory_mib()))
-    full = runs[0][0][0]
-    settings |= {"batch": len(full.latents), "rounds": rounds, "backend": full.report.backend}
-    rows = tuple(_measure(ratio, runs[ratio], runs[0]) for ratio in ratios)
-    comparison = Comparison(settings, describe_machine(), rows)
+        make_folder(output)
+    bench = _Bench(subject, tuple(range(num_images)), CellCache(output / "cells" if output else None), on_run)
+    runnable = [cell for cell in cells if cell.setting.backend in subject.backends]
+    if reference and EAGER in subject.backends:
+        references = {(full := cell.find_full(EAGER)).key: full for cell in runnable}
+        known = {cell.key for cell in runnable}
+        bench.run([cell for key, cell in references.items() if key not in known], rounds=1)
+    bench.run(runnable, rounds)
+    if output is not None and trajectories:
+        bench.follow(runnable)
+    if not any(cell.key in bench.records for cell in cells):
+        raise bench.faults[0]
+    for cell in cells:
+        if problem := cell.setting.backend not in subject.backends and subject.engines[cell.setting.backend].problem:
+            bench.notes[cell.key] = f"not available: {problem}"
+    comparison = Comparison(
+        settings={
+            **subject.workload.describe(), "model": subject.name, "num_images": num_images, "rounds": rounds,
+            "metrics": list(metrics), "has_eager_reference": reference and EAGER in subject.backends,
+        },
+        machine=describe_machine(),
+        engines={name: subject.engines[name] for name in subject.backends},
+        missing_metrics=tuple(reason for name in metrics if (reason := explain_absence(name))),
+        rows=make_rows(cells, bench.records, bench.notes, rounds, num_images, tuple(metrics)),
+    )  # fmt: skip
     if output is not None:
-        _write(comparison, {ratio: runs[ratio][0][0].latents for ratio in ratios}, output)
+        images = {index: bench.records[cell.key].images for index, cell in enumerate(cells)
+                  if cell.key in bench.records}  # fmt: skip
+        write_report(comparison, images, output)
     return comparison
 
 
-def _measure(ratio: int, runs: list[tuple[Result, float]], full_runs: list[tuple[Result, float]]) -> Row:
-    result, full = runs[0][0], full_runs[0][0]
-    seconds = [run.report.total_seconds for run, _ in runs]
-    speedups = [full.report.total_seconds / s for (full, _), s in zip(full_runs, seconds, strict=True)]
-    psnr = measure_psnr(result.latents, full.latents)
-    return Row(
-        ratio=ratio,
-        plan=result.report.plan,
-        mode=result.report.mode,
-        nfe=result.report.nfe,
-        ms_per_image=1000 * median(seconds) / len(result.latents),
-        speedup=median(speedups),
-        speedup_min=min(speedups),
-        speedup_max=max(speedups),
-        speedup_bound=result.report.speedup_bound,
-        psnr_db=None if math.isinf(psnr) else psnr,
-        ssim=measure_ssim(result.latents, full.latents),
-        peak_memory_mib=max(peak for _, peak in runs),
-    )
+def make_folder(output: Path) -> None:
+    """Makes the folder of a report.
 
-
-def _make_folder(output: Path) -> None:
+    Raises:
+        ZeusError: It cannot be made.
+    """
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -192,13 +108,153 @@ def _make_folder(output: Path) -> None:
         ) from error
 
 
-def _write(comparison: Comparison, latents: Mapping[int, torch.Tensor], output: Path) -> None:
-    labels = {
-        row.ratio: f"full: {row.nfe} calls" if row.ratio == 0
-        else f"r = {row.ratio}: {row.nfe} calls\n{row.psnr_db or math.inf:.1f} dB, {row.speedup:.2f}x"
-        for row in comparison.rows
-    }  # fmt: skip
-    with write_atomically(output / "grid.png") as path:
-        draw_grid({labels[ratio]: images for ratio, images in latents.items()}).save(path, format="png")
-    with write_atomically(output / "comparison.json") as path:
-        path.write_text(json.dumps(comparison.to_json(), indent=2) + "\n", encoding="utf-8")
+class _Bench:
+    """The measuring of one comparison: what is known of each cell, and what went wrong with it."""
+
+    def __init__(
+        self, subject: Subject, numbers: tuple[int, ...], cache: CellCache, on_run: Callable[[int], None] | None
+    ):
+        self.records: dict[str, Record] = {}
+        self.notes: dict[str, str] = {}
+        self.faults: list[Exception] = []
+        self._subject = subject
+        self._numbers = numbers
+        self._cache = cache
+        self._on_run = on_run or (lambda nfe: None)
+        self._machine = describe_machine()
+        self._warm: set[tuple[str, str]] = set()
+        self._calibrated: dict[tuple[str, int], dict[str, list[float]]] = {}
+
+    def run(self, cells: Sequence[Cell], rounds: int) -> None:
+        """Runs what is missing, a round after the other, forth and back."""
+        for cell in cells:
+            if found := self._cache.load(self._key(cell)):
+                self.records[cell.key] = found
+        for round_ in range(rounds):
+            for cell in cells if round_ % 2 == 0 else cells[::-1]:
+                known = self.records.get(cell.key)
+                if cell.key not in self.notes and not (known and len(known.runs) > round_):
+                    self._attempt(cell, self._run)
+                self._on_run(cell.setting.plan.nfe)
+
+    def follow(self, cells: Sequence[Cell]) -> None:
+        """Measures the error along the trajectory where it is not known, group by group."""
+        for group in dict.fromkeys(cell.group for cell in cells):
+            paths: list[torch.Tensor] = []
+            follow = partial(self._follow, paths=paths)
+            for cell in cells:
+                record = self.records.get(cell.key)
+                if cell.group == group and record and record.trajectory_errors is None and cell.key not in self.notes:
+                    self._attempt(cell, follow)
+
+    def _run(self, cell: Cell) -> None:
+        self._warm_up(cell)
+        with self._accelerated(cell):
+            run, sample = time_run(self._subject.workload, cell.setting, self._numbers, self._subject.denoiser_class)
+        known = self.records.get(cell.key) or Record((), sample.latents, sample.images)
+        known = replace(known, runs=(*known.runs, run))
+        if cell.peer and known.nfe_equivalent is None:
+            known = replace(known, nfe_equivalent=self._weigh(cell))
+        self._keep(cell, known)
+
+    def _follow(self, cell: Cell, paths: list[torch.Tensor]) -> None:
+        """Compares the latents after every step with those of the full run, whose ``paths`` are run if not there."""
+        numbers, workload = self._numbers[:_TRAJECTORY_SAMPLES], self._subject.workload
+        full = cell.find_full().setting
+        if not paths:
+            workload.run(full, numbers, lambda step: paths.append(step.latents.float().cpu().clone()))
+        errors: list[float] = []
+
+        def note(step: Step) -> None:
+            errors.append(measure_latent_error(step.latents.float().cpu(), paths[step.index]))
+
+        if cell.is_full:
+            errors = [0.0] * len(paths)
+        else:
+            with self._accelerated(cell, numbers):
+                workload.run(cell.setting, numbers, note)
+        self._keep(cell, replace(self.records[cell.key], trajectory_errors=tuple(errors)))
+
+    def _warm_up(self, cell: Cell) -> None:
+        """Two steps, since the first call of an engine allocates, and may compile."""
+        key = cell.setting.backend, cell.setting.solver
+        if key not in self._warm:
+            self._subject.workload.run(self._shorten(cell), self._numbers)
+            self._warm.add(key)
+
+    def _shorten(self, cell: Cell) -> Any:
+        setting = cell.find_full().setting
+        steps = min(2, setting.num_steps)
+        count = self._subject.workload.count_evaluations(steps, setting.solver)
+        return replace(setting, plan=StepPlan.uniform(count, 0), num_steps=steps)
+
+    def _weigh(self, cell: Cell) -> float:
+        """The work of a peer's run, in calls of the whole denoiser."""
+        workload, short = self._subject.workload, self._shorten(cell)
+        with self._accelerated(cell):
+            work = count_flops(lambda: workload.run(cell.setting, self._numbers))
+        return work * short.plan.num_steps / count_flops(lambda: workload.run(short, self._numbers))
+
+    def _accelerated(self, cell: Cell, numbers: tuple[int, ...] | None = None) -> AbstractContextManager:
+        if cell.peer is None or self._subject.module is None:
+            return nullcontext()
+        workload, full = self._subject.workload, cell.find_full().setting
+        situation = Situation(
+            num_evaluations=full.plan.num_steps,
+            guided=workload.describe().get("guidance_scale", 1.0) != 1.0,
+            num_axes=self.records[cell.find_full().key].latents.ndim,
+            run=lambda: workload.run(full, numbers or self._numbers),
+            calibrated=self._calibrated.setdefault((full.solver, full.num_steps), {}),
+        )
+        return apply_peer(cell.peer, self._subject.module, situation)
+
+    def _attempt(self, cell: Cell, work: Callable[[Cell], None]) -> None:
+        try:
+            work(cell)
+        except (ZeusError, UnsupportedError, RuntimeError, MemoryError) as error:
+            self.notes[cell.key] = _explain(cell, error)
+            self.faults.append(error)
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+        except Exception as error:
+            if cell.peer is None:
+                raise
+            self.notes[cell.key] = _explain(cell, error)
+
+    def _keep(self, cell: Cell, record: Record) -> None:
+        self.records[cell.key] = record
+        self._cache.save(self._key(cell), record, self._meaning(cell))
+
+    def _meaning(self, cell: Cell) -> dict[str, Any]:
+        return {
+            "cell": cell.describe(),
+            "engine": dict(self._subject.engines[cell.setting.backend].identity),
+            "workload": dict(self._subject.workload.describe()),
+            "numbers": list(self._numbers),
+            "machine": self._machine,
+        }
+
+    def _key(self, cell: Cell) -> str:
+        return digest(self._meaning(cell))
+
+
+def _explain(cell: Cell, error: Exception) -> str:
+    """One line: no memory, a peer that does not support the model, or another failure."""
+    chain: list[BaseException] = [error]
+    while chain[-1].__cause__:
+        chain.append(chain[-1].__cause__)
+    if any(_is_out_of_memory(one) for one in chain):
+        return f"out of memory: {_first_line(chain[-1])}"
+    return f"not supported: {_first_line(chain[-1])}" if cell.peer else f"failed: {_first_line(error)}"
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(
+        words in str(error).lower() for words in ("out of memory", "not enough memory", "can't allocate memory")
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -64,7 +64,13 @@ class Workload(Protocol):
         """Denoiser evaluations of ``num_steps`` steps: what a plan's length must be."""
         ...
 
-    def run(self, setting: Setting, numbers: Sequence[int], on_step: Callable[[Step], None] | None = None) -> Sample:
+    def run(
+        self,
+        setting: Setting,
+        numbers: Sequence[int],
+        on_step: Callable[[Step], None] | None = None,
+        on_call: Callable[[], None] | None = None,
+    ) -> Sample:
         """Makes the samples of these numbers, as one batch.
 
         Args:
@@ -72,6 +78,7 @@ class Workload(Protocol):
             numbers: Which samples.
             on_step: Told every step as it is done, with the output that the solver used, after guidance. It makes
                 the run go step by step.
+            on_call: Called after every call of the denoiser.
         """
         ...
 
@@ -119,9 +126,15 @@ class SessionWorkload:
 
     def count_evaluations(self, num_steps: int, solver: str = "default") -> int:
         """Denoiser evaluations of ``num_steps`` steps."""
-        return self._session("onnxruntime", solver).solver.count_evaluations(num_steps)
+        return self._session("onnxruntime", solver).plan(num_steps, 0).num_steps
 
-    def run(self, setting: Setting, numbers: Sequence[int], on_step: Callable[[Step], None] | None = None) -> Sample:
+    def run(
+        self,
+        setting: Setting,
+        numbers: Sequence[int],
+        on_step: Callable[[Step], None] | None = None,
+        on_call: Callable[[], None] | None = None,
+    ) -> Sample:
         """Makes the samples of these numbers, as one batch."""
         session = self._session(setting.backend, setting.solver)
         conditioning = session.label_images(self.labels, max(numbers) + 1)
@@ -134,6 +147,7 @@ class SessionWorkload:
             seed=[self.seed + number for number in numbers],
             mode=setting.mode,
             on_step=on_step,
+            on_call=on_call,
         )
         latents = result.latents.float().cpu().clone()
         return Sample(latents, latents.clamp(-1, 1), result.report)

@@ -1,8 +1,7 @@
 """From a diffusers model to a verified bundle."""
 
-from zeus_trt.export.agreement import verify
 from zeus_trt.export.bundle import export_bundle
-from zeus_trt.export.dispatch import export_model
+from zeus_trt.export.dispatch import export_model, export_with_engines
 from zeus_trt.export.model import Model, load_model
 from zeus_trt.export.pipeline import export_pipeline
 from zeus_trt.export.runs import Settings
@@ -14,7 +13,7 @@ __all__ = [
     "export_bundle",
     "export_model",
     "export_pipeline",
+    "export_with_engines",
     "load_model",
-    "verify",
     "verify_bundle",
 ]

@@ -12,7 +12,7 @@ from zeus_trt.export.capture import Capture
 from zeus_trt.export.imitation import Imitation
 from zeus_trt.export.model import Model, example_inputs
 from zeus_trt.export.overflow import find_nonfinite
-from zeus_trt.export.precision import TOLERANCES, cast_module, to_float32
+from zeus_trt.export.precision import TOLERANCES, to_float32
 from zeus_trt.export.runs import Settings, record_run
 from zeus_trt.runtime.denoiser import Denoiser
 from zeus_trt.runtime.manifest import Verification, name_dtype
@@ -40,53 +40,6 @@ class Case:
     def latents(self) -> torch.Tensor:
         """The first input."""
         return next(iter(self.inputs.values()))
-
-
-def verify(model: Model, engine: Denoiser, backend: str, tolerance: float = TOLERANCE) -> tuple[Verification, ...]:
-    """Runs engine and eager model on the same inputs, with other timesteps in every row.
-
-    Args:
-        model: The eager reference.
-        engine: What was exported.
-        backend: Name of the engine, for the record.
-        tolerance: Largest relative error that is accepted.
-
-    Returns:
-        One record per batch size.
-
-    Raises:
-        ZeusError: An output is not finite, or the error is above ``tolerance``.
-    """
-    return compare(model.denoiser, engine, list_model_cases(model), backend, tolerance)
-
-
-def verify_capture(
-    captured: Capture,
-    pipeline: Any,
-    engine: Denoiser,
-    settings: Settings,
-    unseen: Sequence[Mapping[str, Any]] = (),
-    batches: Sequence[int] = BATCHES,
-    backend: str = "onnxruntime",
-    tolerance: float = TOLERANCE,
-) -> tuple[Verification, ...]:
-    """Runs engine and eager model on what the pipeline passes at the base setting and at unseen ones.
-
-    Args:
-        captured: What was exported.
-        pipeline: The pipeline that it was captured from.
-        engine: What was exported, as a function of the flat inputs by name.
-        settings: Those of the capture.
-        unseen: Changes of ``settings.base``, to sizes that the capture never saw.
-        batches: Batches of the denoiser; not used if its batch is fixed.
-        backend: Name of the engine, for the record.
-        tolerance: Largest relative error that is accepted.
-
-    Raises:
-        ZeusError: An output is not finite, or the error is above ``tolerance``.
-    """
-    cases = list_cases(captured, pipeline, settings, ({}, *unseen), batches)
-    return compare(cast_module(captured.denoiser, torch.float32), engine, cases, backend, tolerance)
 
 
 def list_model_cases(model: Model, batches: Sequence[int] = MODEL_BATCHES) -> Iterator[Case]:
@@ -139,7 +92,7 @@ def compare(
     engine: Denoiser,
     cases: Iterable[Case],
     backend: str,
-    tolerance: float,
+    tolerance: float = TOLERANCE,
     explain: Callable[[Case], str] | None = None,
 ) -> tuple[Verification, ...]:
     """Runs both on every case.

@@ -96,28 +96,39 @@ def plan_engine(
     Raises:
         ZeusError: As ``build_engine``.
     """
-    if backend not in BACKENDS:
-        raise ZeusError(f"backend: got {backend}; expected one of {', '.join(BACKENDS)}. Choose one of them.")
-    if backend == AOT_INDUCTOR:
-        if options is not None:
-            raise ZeusError("options: got some for aot-inductor; expected none, which are TensorRT's. Leave them out.")
-        version = torch.__version__
-    else:
-        options = options or TensorRTOptions()
-        check_options(backend, options)
-        version = import_tensorrt(backend).__version__
+    options = options or TensorRTOptions()
+    version, target = check_backend(backend, gpu, options)
     graph, weights = digest_model(bundle.manifest, backend)
     return EngineSpec(
         backend=backend,
         backend_version=version,
         precision=check_precision(bundle.onnx, precision),
         profile=make_profile(bundle.manifest, ranges, guidance),
-        target=choose_target(backend, gpu),
+        target=target,
         graph_sha256=graph,
         weights_sha256=weights,
-        options=asdict(options) if options else {},
+        options={} if backend == AOT_INDUCTOR else asdict(options),
         exporter_version=__version__,
     )
+
+
+def check_backend(
+    backend: str, gpu: str | Sequence[str] | None = None, options: TensorRTOptions | None = None
+) -> tuple[str, Target]:
+    """Version of the library that builds, and what it builds for; nothing of the bundle is needed to tell.
+
+    Raises:
+        ZeusError: No such backend, its library is missing, or it has not the options or the GPU.
+    """
+    options = options or TensorRTOptions()
+    if backend not in BACKENDS:
+        raise ZeusError(f"backend: got {backend}; expected one of {', '.join(BACKENDS)}. Choose one of them.")
+    if backend == AOT_INDUCTOR:
+        if options != TensorRTOptions():
+            raise ZeusError("options: got some for aot-inductor; expected none, which are TensorRT's. Leave them out.")
+        return torch.__version__, choose_target(backend, gpu)
+    check_options(backend, options)
+    return import_tensorrt(backend).__version__, choose_target(backend, gpu)
 
 
 def find_reasons(bundle: Bundle, spec: EngineSpec) -> tuple[str, ...]:

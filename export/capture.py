@@ -17,6 +17,7 @@ from zeus_trt.runtime.manifest import OUTPUT_NAME
 DENOISERS = ("unet", "transformer", "transformer_2", "prior", "decoder")
 ALIASES = {"num_frames": "frames", "max_sequence_length": "prompt"}
 LATENTS, TIMESTEP, CONDITIONING, SIZE, FIXED = "latents", "timestep", "conditioning", "size", "fixed"
+BATCHED, SEQUENTIAL, EMBEDDED, NONE = "batched", "sequential", "embedded", "none"
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,9 @@ class Capture:
         inputs: Latents, timestep, then the others in the order of the ``forward`` signature.
         symbols: The sizes that vary, factors before products.
         constants: The arguments that are no tensors and never change, by path.
-        calls_per_step: 1 where guidance is one batched call, or there is none; 2 where each branch is a call.
+        guidance: ``batched`` where the rows of a call hold the latents of every image twice, ``sequential`` where each
+            branch is a call, ``embedded`` where the denoiser is told the scale as ``guidance``, or ``none``.
+        timestep_scale: What the solver's timesteps are multiplied with; None where the denoiser is told no multiple.
         output_axes: A size or a symbol's name per axis of the output.
         state_axes: The same, of the part of the latents that changes with the step. That is the solver's part: an
             inpainting model takes more channels, which stay.
@@ -64,7 +67,8 @@ class Capture:
     inputs: tuple[Input, ...]
     symbols: tuple[Symbol, ...]
     constants: Mapping[str, Any]
-    calls_per_step: int
+    guidance: str
+    timestep_scale: float | None
     output_axes: tuple[int | str, ...]
     state_axes: tuple[int | str, ...]
     arguments: Arguments
@@ -114,7 +118,8 @@ def capture(pipeline: Any, settings: Settings, component: str | None = None) -> 
         inputs=inputs,
         symbols=symbols,
         constants={first.paths[name]: value for name, value in first.constants.items() if name not in integers},
-        calls_per_step=runs[0].calls_per_step,
+        guidance=_find_guidance(runs[0], first.leaves[latents]),
+        timestep_scale=runs[0].scales[timestep],
         output_axes=_name_axes(OUTPUT_NAME, runs[0].output_shape, slots),
         state_axes=tuple(
             axis if part == whole else part
@@ -171,6 +176,15 @@ def _find_moving_with_the_step(run: Run) -> tuple[str, str]:
             "Run the pipeline with two steps or more, and without what else changes."
         )
     return by_rank[0], by_rank[1]
+
+
+def _find_guidance(run: Run, latents: torch.Tensor) -> str:
+    if run.calls_per_step > 1:
+        return SEQUENTIAL
+    half = len(latents) // 2
+    if torch.equal(latents[:half], latents[half:]):
+        return BATCHED
+    return EMBEDDED if "guidance" in run.arguments.tensors else NONE
 
 
 def _find_role(name: str, runs: Sequence[Run], content: Run | None, other_axes: set[int | str]) -> str:

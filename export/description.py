@@ -66,8 +66,9 @@ def describe(
         versions={},
         pipeline_class=pipeline_class,
         constants=_to_json(captured.constants),
-        calls_per_step=captured.calls_per_step,
+        guidance=captured.guidance,
         state_axes=captured.state_axes,
+        timestep_scale=captured.timestep_scale,
         precision=precision,
         keep_fp32=tuple(keep_fp32),
     )

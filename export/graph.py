@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from zeus_trt.errors import ZeusError
 from zeus_trt.export.translations import TRANSLATIONS
 from zeus_trt.runtime.manifest import OUTPUT_NAME
 
@@ -26,12 +27,22 @@ def write_graph(
         inputs: Names of its inputs.
         axes: Per input, then of the output, a size or the name of a size per axis.
         path: Where the graph goes.
+
+    Raises:
+        ZeusError: An operator that has no form in ONNX, such as those of complex numbers.
     """
     with quiet():
-        exported = torch.onnx.export(
-            program, dynamo=True, input_names=list(inputs), output_names=[OUTPUT_NAME], opset_version=OPSET,
-            custom_translation_table=TRANSLATIONS, optimize=False, verbose=False,
-        )  # fmt: skip
+        try:
+            exported = torch.onnx.export(
+                program, dynamo=True, input_names=list(inputs), output_names=[OUTPUT_NAME], opset_version=OPSET,
+                custom_translation_table=TRANSLATIONS, optimize=False, verbose=False,
+            )  # fmt: skip
+        except torch.onnx.OnnxExporterError as error:
+            reason = str(error.__cause__ or error).strip().splitlines()[0]
+            raise ZeusError(
+                f"onnx: got an operator that has no form in it ({reason}); expected real tensors and operators that "
+                "ONNX knows. Report the model."
+            ) from error
         assert exported is not None
         _simplify(exported.model)
         _narrow_float64(exported.model)

@@ -2,8 +2,11 @@
 
 import inspect
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.runs import Settings
@@ -17,8 +20,12 @@ def is_pipeline(name: str | Path) -> bool:
     return (Path(name) / "model_index.json").is_file() or bool(_HUB_ID.fullmatch(str(name)) and not Path(name).exists())
 
 
-def load_pipeline(name: str | Path) -> Any:
+def load_pipeline(name: str | Path, dtype: torch.dtype | None = None) -> Any:
     """Loads a pipeline folder, or a pipeline of the hub by its id.
+
+    Args:
+        name: The folder or the id.
+        dtype: Of its modules; float32 by default.
 
     Raises:
         ZeusError: No such folder and no such id, or a pipeline that does not load.
@@ -26,7 +33,7 @@ def load_pipeline(name: str | Path) -> Any:
     import diffusers
 
     try:
-        return diffusers.DiffusionPipeline.from_pretrained(str(name))
+        return diffusers.DiffusionPipeline.from_pretrained(str(name), torch_dtype=dtype or torch.float32)
     except Exception as error:  # the hub, transformers, safetensors and diffusers each raise their own
         raise ZeusError(
             f"model: got {name}, which does not load ({str(error).strip().splitlines()[0]}); expected a pipeline "
@@ -35,12 +42,15 @@ def load_pipeline(name: str | Path) -> Any:
         ) from error
 
 
-def choose_settings(pipeline: Any, size: tuple[int, int] | None = None) -> tuple[Settings, tuple[dict[str, Any], ...]]:
+def choose_settings(
+    pipeline: Any, sizes: Sequence[tuple[int, int]] = ()
+) -> tuple[Settings, tuple[dict[str, Any], ...]]:
     """How to run a pipeline of prompts for its capture: what to vary, and what to keep for verification.
 
     Args:
         pipeline: A pipeline with its text encoders.
-        size: Height and width of the base run in pixels; the model's own by default.
+        sizes: Heights and widths in pixels: that of the base run, the model's own by default; further ones are
+            captured and verified as well, and one in the middle between them.
 
     Returns:
         The settings, and changes to sizes that the capture never sees.
@@ -66,10 +76,15 @@ def choose_settings(pipeline: Any, size: tuple[int, int] | None = None) -> tuple
         base["prompt"], varied["prompt"] = ["a photo of a cat"] * 2, ["a photo of a cat"] * 3
     step, unseen = 8 * getattr(pipeline, "vae_scale_factor", 8), []
     if "height" in takes:
-        height, width = size or _default_size(pipeline, step)
+        height, width = sizes[0] if sizes else _default_size(pipeline, step)
         base |= {"height": height, "width": width}
-        varied |= {"height": height + step, "width": width + step}
-        unseen = [{"height": height + 2 * step}, {"height": height + step, "width": width + 2 * step}]
+        if others := sizes[1:]:
+            varied |= {"height": max(size[0] for size in others), "width": max(size[1] for size in others)}
+            unseen = [{"height": high, "width": wide} for high, wide in others]
+            unseen.append({name: (base[name] + varied[name]) // 2 // step * step for name in ("height", "width")})
+        else:
+            varied |= {"height": height + step, "width": width + step}
+            unseen = [{"height": height + 2 * step}, {"height": height + step, "width": width + 2 * step}]
     if "num_frames" in takes:
         base["num_frames"], varied["num_frames"] = 9, 13
         unseen = [{**change, "num_frames": 17} for change in unseen]

@@ -10,7 +10,7 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.axes import Symbol
-from zeus_trt.export.capture import CONDITIONING, LATENTS, TIMESTEP, Capture, Input
+from zeus_trt.export.capture import BATCHED, CONDITIONING, LATENTS, TIMESTEP, Capture, Input
 from zeus_trt.files import digest_file
 from zeus_trt.runtime.arguments import flatten
 
@@ -140,7 +140,8 @@ def describe_model(model: Model) -> Capture:
         inputs=tuple(Input(name, name, inputs[name], axes[name], roles.get(name, CONDITIONING)) for name in inputs),
         symbols=(Symbol("batch", (EXAMPLE_BATCH,)),),
         constants={},
-        calls_per_step=1,
+        guidance=BATCHED,
+        timestep_scale=1.0,
         output_axes=axes[model.latents_name],
         state_axes=axes[model.latents_name],
         arguments=flatten(inputs),

@@ -24,7 +24,7 @@ def export_pipeline(
     component: str | None = None,
     settings: Settings | None = None,
     unseen: Sequence[Mapping[str, Any]] = (),
-    size: tuple[int, int] | None = None,
+    sizes: Sequence[tuple[int, int]] = (),
     steps: Sequence[int] = STEPS,
     precision: str = "fp32",
     keep_fp32: Sequence[str] = (),
@@ -44,7 +44,7 @@ def export_pipeline(
         settings: How to run the pipeline and what to vary; for pipelines of prompts and of class labels
             found by ``choose_settings``.
         unseen: Changes of the base setting to verify at, to sizes that the capture never saw.
-        size: Height and width of the base run in pixels, where ``settings`` are not given.
+        sizes: Heights and widths in pixels to capture and verify at, where ``settings`` are not given.
         steps: Step counts whose traced solvers are stored.
         precision: ``fp32``, ``fp16`` or ``bf16``. A twin is cast, not the model; timestep, guidance and positions
             stay float32.
@@ -60,7 +60,7 @@ def export_pipeline(
     if isinstance(pipeline, str | Path):
         pipeline = load_pipeline(pipeline)
     if settings is None:
-        settings, unseen = choose_settings(pipeline, size)
+        settings, unseen = choose_settings(pipeline, sizes)
     captured = capture(pipeline, settings, component)
     check_precision(captured.denoiser, precision, force)
     with open_folder(Path(output), overwrite) as folder:

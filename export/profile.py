@@ -35,8 +35,7 @@ def make_profile(
         ranges: Sizes asked for, per symbol; that of the batch counts images. A symbol without one keeps to the sizes
             that it was exported at, the batch to 1..4, and a product to those of its factors.
         guidance: Whether classifier-free guidance may double the batch: the best and the largest batch become twice
-            as large, the smallest stays, for calls without guidance. By default it may, unless the pipeline calls the
-            denoiser once per branch.
+            as large, the smallest stays, for calls without guidance. By default it may if the pipeline does so.
 
     Raises:
         ZeusError: A range of no symbol or of a product, or sizes that the graph does not take.
@@ -46,7 +45,7 @@ def make_profile(
     if unknown := sorted(ranges.keys() - {symbol.name for symbol in free}):
         names = ", ".join(symbol.name for symbol in free) or "none, since no size of this model varies"
         raise ZeusError(f"ranges: got {unknown[0]}; expected {names}. Leave it out.")
-    doubles = manifest.calls_per_step == 1 if guidance is None else guidance
+    doubles = manifest.guidance == "batched" if guidance is None else guidance
     batch = manifest.latents.axes[0]
     sizes = {symbol.name: _choose(symbol, ranges, is_batch=symbol.name == batch, doubles=doubles) for symbol in free}
     sizes |= {symbol.name: _multiply(symbol, sizes) for symbol in manifest.symbols if symbol.factors}

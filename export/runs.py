@@ -10,6 +10,7 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.export.axes import Slot
 from zeus_trt.export.imitation import Imitation
 from zeus_trt.export.recorder import Call, record_calls
+from zeus_trt.export.timestep import find_timestep_scale
 from zeus_trt.runtime.arguments import Arguments, flatten
 from zeus_trt.runtime.manifest import OUTPUT_NAME
 
@@ -45,12 +46,14 @@ class Run:
         arguments: Of the first call.
         output_shape: Of the first call.
         changing: The leaves that change from one step to the next: name -> shape of the leading part that does.
+        scales: Of each of those what the solver's timesteps are multiplied with to get it; None if it is no multiple.
         calls_per_step: 2 where each branch of guidance is a call of its own.
     """
 
     arguments: Arguments
     output_shape: tuple[int, ...]
     changing: Mapping[str, tuple[int, ...]]
+    scales: Mapping[str, float | None]
     calls_per_step: int
 
 
@@ -84,8 +87,10 @@ def record_run(
         for name in first:
             if not equal(first[name], arguments.leaves[name]):
                 changing[name] = _measure_change(name, first[name], arguments.leaves[name])
+    times = [call.time for call in calls]
+    scales = {name: find_timestep_scale(times, [arguments.leaves[name] for arguments in flat]) for name in changing}
     calls_per_step = sum(call.step == calls[0].step for call in calls)
-    return Run(flat[0], calls[0].output_shape, changing, calls_per_step)
+    return Run(flat[0], calls[0].output_shape, changing, scales, calls_per_step)
 
 
 def check_same(first: Arguments, other: Arguments) -> None:

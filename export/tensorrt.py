@@ -82,6 +82,7 @@ def build_tensorrt(
 
     Raises:
         ZeusError: A package is missing, the parser or the builder refuses the graph, or the builder crashes.
+        OSError: A file cannot be written.
     """
     module = import_tensorrt(spec.backend).__name__
     if find_spec("polygraphy") is None:
@@ -131,6 +132,8 @@ def _run_child(backend: str, job: dict[str, Any], folder: str, on_progress: Prog
                 continue
             fields = json.loads(line.removeprefix(REPORT))
             error = fields.get("error", error)
+            if "file" in fields:
+                raise OSError(*fields["file"])
             if "step" in fields:
                 on_progress(fields["step"], fields["done"])
         code = child.wait()

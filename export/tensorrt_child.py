@@ -1,8 +1,9 @@
 """Program of the child process that builds a TensorRT engine; ``tensorrt.py`` starts it.
 
 Run by path, with a job as JSON in the first argument, so that it imports nothing of zeus-trt. It writes the engine
-file, and lines that begin with ``REPORT`` to stdout: ``{"step": ..., "done": 0..1}``, or ``{"error": ...}`` at the end.
-What differs between TensorRT 10, TensorRT 11 and TensorRT-RTX is in ``create_config``.
+file, and lines that begin with ``REPORT`` to stdout: ``{"step": ..., "done": 0..1}``, at the end ``{"error": ...}``, or
+``{"file": [errno, reason, name]}`` for a file that cannot be read or written. What differs between TensorRT 10,
+TensorRT 11 and TensorRT-RTX is in ``create_config``.
 """
 
 import importlib
@@ -131,6 +132,10 @@ def main() -> None:
     errors: list[str] = []
     try:
         build(json.loads(sys.argv[1]), errors)
+    except OSError as error:  # such as a full disk; the parent raises it again
+        report(file=[error.errno, error.strerror, error.filename])
+        sys.stdout.flush()
+        os._exit(1)
     except Exception as error:  # TensorRT, Polygraphy and the file system each raise their own
         own = type(error).__module__.startswith("polygraphy")  # it only says that what was logged went wrong
         report(error="\n".join(errors) if errors and own else str(error) or type(error).__name__)

@@ -1,42 +1,29 @@
-"""How a pipeline turns the scheduler's timesteps into what its denoiser is told."""
+"""How a pipeline turns the solver's timesteps into what its denoiser is told."""
 
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
-from zeus_trt.export.recorder import record_calls
-from zeus_trt.export.runs import Settings
-from zeus_trt.runtime.arguments import flatten
-
 _TOLERANCE = 1e-5
+_DIGITS = {torch.float16: 2, torch.bfloat16: 2}  # of a factor that is read off halves
 
 
-def find_timestep_scale(pipeline: Any, component: str, name: str, settings: Settings) -> float | None:
-    """What the scheduler's timesteps are multiplied with: 1 for most families, 0.001 for FLUX.
+def find_timestep_scale(times: Sequence[float | None], told: Sequence[torch.Tensor]) -> float | None:
+    """What the solver's timesteps are multiplied with: 1 for most families, 0.001 for FLUX.
 
     Args:
-        pipeline: A diffusers pipeline; unchanged afterwards.
-        component: Its denoiser's name.
-        name: Name of the timestep among the flat arguments.
-        settings: How to run it.
+        times: The solver's timestep at each call of the denoiser.
+        told: What the denoiser was told at each: () or (batch,).
 
     Returns:
-        The factor; None where the rows of a call differ, or it is no multiple (Lumina's ``1 - t / 1000``).
+        The factor; None where a timestep is not known, the rows of a call differ, or it is no multiple (Lumina's
+        ``1 - t / 1000``).
     """
-    with record_calls(pipeline, component) as calls:
-        try:
-            settings.run(pipeline, **settings.base)
-        finally:  # the recorder leaves the block when it has seen enough
-            scheduler = pipeline.scheduler
-            timesteps = getattr(scheduler, "timesteps", None)
-    begin = getattr(scheduler, "begin_index", None) or 0
-    told = [torch.as_tensor(flatten(call.arguments).leaves[name]).float() for call in calls]
-    if timesteps is None or calls[-1].step + begin >= len(timesteps) or told[0].ndim > 1:
+    if not times[0] or any(rows.ndim > 1 or (rows != rows.flatten()[0]).any() for rows in told):
         return None
-    times = [float(timesteps[call.step + begin]) for call in calls]
-    if times[0] == 0 or any((rows != rows.flatten()[0]).any() for rows in told):
-        return None
-    scale = float(told[0].flatten()[0]) / times[0]
-    allowed = _TOLERANCE * abs(scale * times[0])
-    same = all(abs(float(rows.flatten()[0]) - scale * time) <= allowed for rows, time in zip(told, times, strict=True))
-    return float(f"{scale:.6g}") if same else None
+    values = [float(rows.flatten()[0]) for rows in told]
+    scale = float(f"{values[0] / times[0]:.{_DIGITS.get(told[0].dtype, 6)}g}")
+    rounding = torch.finfo(told[0].dtype).eps if told[0].is_floating_point() else 0.0
+    allowed = max(_TOLERANCE, rounding) * abs(scale * times[0])
+    fits = all(t is not None and abs(value - scale * t) <= allowed for value, t in zip(values, times, strict=True))
+    return scale if fits else None

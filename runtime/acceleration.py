@@ -16,7 +16,8 @@ from zeus_trt.runtime.bundle import Bundle
 from zeus_trt.runtime.engine_call import EngineCall
 from zeus_trt.runtime.loop import Step
 from zeus_trt.runtime.pipeline_run import PipelineRun, count_evaluations
-from zeus_trt.runtime.session import Report, Session
+from zeus_trt.runtime.report import Report
+from zeus_trt.runtime.session import Session
 from zeus_trt.zeus_graph import Predictor, StepPlan
 
 DENOISERS = ("unet", "transformer", "transformer_2", "controlnet")
@@ -34,6 +35,7 @@ def accelerate(
     engine: Session | str | Path | Bundle | None = None,
     check: bool = True,
     on_step: Callable[[Step], None] | None = None,
+    on_call: Callable[[], None] | None = None,
 ) -> Iterator[Any]:
     """Gives a pipeline that skips denoiser calls, to be used in the place of the given one.
 
@@ -51,6 +53,7 @@ def accelerate(
         engine: A session of a bundle of this pipeline, or the bundle: its engine is called instead of the denoiser.
         check: Compare the engine's first output with the denoiser's own, which costs a call of it.
         on_step: Told every step as it is done.
+        on_call: Called after every call of the denoiser.
 
     Yields:
         The twin. After a run its ``report`` says what the run did, and its ``schedule`` what ``set_timesteps`` was
@@ -60,15 +63,16 @@ def accelerate(
         ZeusError: No pipeline with a scheduler and a denoiser, or a bundle of another one. The twin raises it where a
             run does not work in steps of a denoiser and ``scheduler.step``.
     """
-    names = [name for name in DENOISERS if isinstance(_parts(pipeline).get(name), torch.nn.Module)]
+    names = find_denoisers(pipeline)
     if not names or _parts(pipeline).get("scheduler") is None:
         raise ZeusError(
             f"pipeline: got a {type(pipeline).__name__} with {', '.join(_parts(pipeline)) or 'no components'}; "
             f"expected a diffusers pipeline with a scheduler and one of {', '.join(DENOISERS)}. "
             "Accelerate the part that has them."
         )
+    choose_plan, rule = _choose(plan, ratio), Predictor.parse(predictor)
     acceleration = _Acceleration(
-        pipeline, _choose(plan, ratio), Predictor.parse(predictor), scheduler or pipeline.scheduler, on_step
+        pipeline, scheduler or pipeline.scheduler, lambda: PipelineRun(choose_plan, rule, on_step, on_call)
     )
     for name in names:
         acceleration.replace(name)
@@ -84,6 +88,12 @@ def _choose(plan: StepPlan | Callable[[int], StepPlan] | None, ratio: int) -> Ca
     return plan.check_length if isinstance(plan, StepPlan) else plan
 
 
+def find_denoisers(pipeline: Any) -> dict[str, torch.nn.Module]:
+    """The components of a pipeline that are not run at skipped steps, by name."""
+    parts = _parts(pipeline)
+    return {name: parts[name] for name in DENOISERS if isinstance(parts.get(name), torch.nn.Module)}
+
+
 def _parts(pipeline: Any) -> dict[str, Any]:
     parts = getattr(pipeline, "components", None)
     return parts if isinstance(parts, dict) else {}
@@ -92,17 +102,8 @@ def _parts(pipeline: Any) -> dict[str, Any]:
 class _Acceleration:
     """A pipeline's twin, and the run that it is at."""
 
-    def __init__(
-        self,
-        pipeline: Any,
-        choose_plan: Callable[[int], StepPlan],
-        predictor: Predictor,
-        scheduler: Any,
-        on_step: Callable[[Step], None] | None,
-    ):
-        self._begin = lambda: PipelineRun(choose_plan, predictor, on_step)
-        self._run = self._begin()
-        self._predictor = predictor
+    def __init__(self, pipeline: Any, scheduler: Any, begin: Callable[[], PipelineRun]):
+        self._begin, self._run = begin, begin()
         self._pipeline = pipeline
         self._denoisers: dict[str, Callable[..., Any]] = {}
         self._backend = "eager"
@@ -194,8 +195,9 @@ class _Acceleration:
             mode="step",
             mode_reason="the pipeline's own loop",
             plan=run.steps,
-            predictor=str(self._predictor),
+            predictor=str(run.predictor),
             nfe=run.nfe,
+            engine_calls=run.calls,
             engine_seconds=run.engine_seconds,
             total_seconds=run.total_seconds,
             speedup_bound=len(run.steps) / run.nfe,

@@ -1,5 +1,6 @@
 """AOTInductor packages as engines."""
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -7,13 +8,15 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle import Bundle
+from zeus_trt.runtime.cuda_graph import CudaGraphs
+from zeus_trt.runtime.engine import Engine, EngineInfo, name_precision
 from zeus_trt.runtime.engine_folder import AOT_INDUCTOR, Needs, find_engine
 from zeus_trt.runtime.engine_profile import Profile, check_shapes
 from zeus_trt.runtime.manifest import TensorSpec
 from zeus_trt.runtime.named_inputs import cast_inputs, measure
 
 
-class AotEngine:
+class AotEngine(Engine):
     """A ``.pt2`` package as a denoiser.
 
     Args:
@@ -21,13 +24,11 @@ class AotEngine:
         inputs: Names, types and axes, in the order of the package.
         profile: Shapes it was built for: the package itself takes others, and computes something.
         device: What it was built for.
-        run_single_threaded: One call at a time, with nothing that a CUDA graph cannot capture.
+        cuda_graph: Replay it from a CUDA graph; untested on hardware.
 
     Raises:
         ZeusError: The package does not load.
     """
-
-    backend = AOT_INDUCTOR
 
     def __init__(
         self,
@@ -35,21 +36,25 @@ class AotEngine:
         inputs: Sequence[TensorSpec],
         profile: Profile,
         device: str | torch.device = "cpu",
-        run_single_threaded: bool = False,
+        cuda_graph: bool = False,
     ):
         self.device = torch.device(device)
         self.profile = profile
+        self._lock = threading.Lock()
         self._axes = {spec.name: spec.axes for spec in inputs}
         self._dtypes = {spec.name: getattr(torch, spec.dtype) for spec in inputs}
         try:
             self._model = torch._inductor.aoti_load_package(
-                str(package), run_single_threaded=run_single_threaded, device_index=self.device.index or -1
+                str(package), run_single_threaded=cuda_graph, device_index=self.device.index or -1
             )
         except Exception as error:  # torch's loader raises bare RuntimeErrors
             raise ZeusError(
                 f"aot-inductor: got {package.name}, which does not load ({str(error).strip().splitlines()[0]}); "
                 f"expected a package for torch {torch.__version__} on {device}. Build it again."
             ) from error
+        self._run = CudaGraphs(self._call, self.device) if cuda_graph else self._call
+        precision = name_precision(next(iter(self._dtypes.values())))
+        self.info = EngineInfo(AOT_INDUCTOR, precision, self.device, profile, package.stat().st_size)
 
     @classmethod
     def open(
@@ -57,7 +62,7 @@ class AotEngine:
         bundle: Bundle,
         device: str | torch.device = "cpu",
         precision: str | None = None,
-        run_single_threaded: bool = False,
+        cuda_graph: bool = False,
     ) -> "AotEngine":
         """The bundle's package for this machine, checked before it is loaded.
 
@@ -65,7 +70,7 @@ class AotEngine:
             ZeusError: There is none; the message says why each that is there is refused.
         """
         found = find_engine(bundle.path, Needs.of(bundle.manifest, AOT_INDUCTOR, device, precision=precision))
-        return cls(found.path, bundle.manifest.inputs, found.record.spec.profile, device, run_single_threaded)
+        return cls(found.path, bundle.manifest.inputs, found.record.spec.profile, device, cuda_graph)
 
     def __call__(self, **inputs: torch.Tensor) -> torch.Tensor:
         """Runs the package.
@@ -79,11 +84,17 @@ class AotEngine:
         Raises:
             ZeusError: An input is missing, unknown, or of a shape outside the profile.
         """
+        self._check_open()
         cast = cast_inputs(self.backend, inputs, self._dtypes, self.device)
         check_shapes(self.profile, measure(cast, self.profile), self._axes)
-        with torch.no_grad():
-            output = self._model(*cast.values())
-        return output[0] if isinstance(output, list | tuple) else output
+        with torch.no_grad(), self._lock:
+            return self._run(**cast)
 
-    def __repr__(self) -> str:
-        return f"AotEngine(device={str(self.device)!r}, inputs={list(self._dtypes)})"
+    def close(self) -> None:
+        """Gives its memory back; a later call raises ZeusError."""
+        super().close()
+        self._model = self._run = None
+
+    def _call(self, **inputs: torch.Tensor) -> torch.Tensor:
+        output = self._model(*inputs.values())
+        return output[0] if isinstance(output, list | tuple) else output

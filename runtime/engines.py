@@ -1,28 +1,75 @@
 """Opening the engine of a bundle by the name of its backend."""
 
+import torch
+
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle import Bundle
-from zeus_trt.runtime.denoiser import Denoiser
-from zeus_trt.runtime.onnxruntime_engine import OnnxRuntimeEngine
+from zeus_trt.runtime.engine import Engine
 
-BACKENDS = ("onnxruntime", "aot-inductor", "tensorrt", "tensorrt-rtx")
+BACKENDS = ("tensorrt", "tensorrt-rtx", "aot-inductor", "onnxruntime")
+"""In the order in which ``auto`` tries them."""
 
 
-def open_engine(bundle: Bundle, backend: str = "onnxruntime") -> Denoiser:
-    """Opens an engine that ``zeus-trt build`` made, or the graph itself in ONNX Runtime.
+def open_engine(bundle: Bundle, backend: str = "onnxruntime", device: str | torch.device | None = None) -> Engine:
+    """Opens an engine that ``zeus-trt build`` made, or the graph itself in ONNX Runtime; see ``choose_engine``."""
+    return choose_engine(bundle, backend, device)[0]
+
+
+def choose_engine(
+    bundle: Bundle, backend: str = "auto", device: str | torch.device | None = None
+) -> tuple[Engine, str]:
+    """Opens the best engine that runs here.
+
+    Args:
+        bundle: Where its engines lie.
+        backend: One of ``BACKENDS``, or ``auto``.
+        device: Where it shall run; by default a GPU if there is one that serves, else the CPU.
+
+    Returns:
+        The engine, and why it was chosen: what is better, and why that does not run.
 
     Raises:
         ZeusError: An unknown backend, a missing library, or no engine that this machine can run; the
             message says why each that is there is refused.
     """
+    if backend not in (*BACKENDS, "auto"):
+        raise ZeusError(f"backend: got {backend!r}; expected auto, {', '.join(BACKENDS)}. Choose one of these.")
+    devices = [_check_device(device)] if device else [torch.device(name) for name in _list_devices()]
+    refused: list[str] = []
+    for place in devices:
+        for name in BACKENDS if backend == "auto" else (backend,):
+            try:
+                engine = _open(bundle, name, place)
+            except ZeusError as error:
+                refused.append(str(error))
+                continue
+            if not refused:
+                return engine, "asked for" if backend != "auto" else "the best"
+            return engine, f"{'asked for' if backend != 'auto' else 'the best that runs here'} ({'; '.join(refused)})"
+    raise ZeusError(refused[-1] if backend != "auto" else "; ".join(refused))
+
+
+def _list_devices() -> tuple[str, ...]:
+    return ("cuda", "cpu") if torch.cuda.is_available() else ("cpu",)
+
+
+def _check_device(device: str | torch.device) -> torch.device:
+    try:
+        return torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ZeusError(f"device: got {device!r}; expected cpu, cuda or cuda:N. Choose one of these.") from error
+
+
+def _open(bundle: Bundle, backend: str, device: torch.device) -> Engine:
     if backend == "onnxruntime":
-        return OnnxRuntimeEngine(bundle.onnx)
+        from zeus_trt.runtime.onnxruntime_engine import OnnxRuntimeEngine
+
+        provider = "CUDAExecutionProvider" if device.type == "cuda" else "CPUExecutionProvider"
+        return OnnxRuntimeEngine(bundle.onnx, provider, device_index=device.index or 0)
     if backend == "aot-inductor":
         from zeus_trt.runtime.aot_engine import AotEngine
 
-        return AotEngine.open(bundle)
-    if backend in ("tensorrt", "tensorrt-rtx"):
-        from zeus_trt.runtime.tensorrt_engine import TensorRTEngine
+        return AotEngine.open(bundle, device)
+    from zeus_trt.runtime.tensorrt_engine import TensorRTEngine
 
-        return TensorRTEngine.open(bundle, backend)
-    raise ZeusError(f"backend: got {backend!r}; expected one of {', '.join(BACKENDS)}. Choose one of these.")
+    return TensorRTEngine.open(bundle, backend, device)

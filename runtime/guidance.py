@@ -1,24 +1,74 @@
 """Guidance: a denoiser that wraps a denoiser."""
 
+import math
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 import torch
 
+from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.denoiser import Denoiser
+
+_HALVES = (torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Guidance:
+    """How a trajectory is guided.
+
+    Args:
+        scale: 1 turns classifier-free guidance off. A denoiser that has an input ``guidance`` is told the scale, and
+            is not guided otherwise, unless that input is given as conditioning.
+        negative: Conditioning of the unconditional rows, by input name; for models with class labels the null class
+            by default.
+        sequential: One call per branch instead of one of twice the batch: less memory, and texts of different
+            lengths. By default what the exported pipeline does.
+        interval: Fractions of the evaluations between which it is on; elsewhere only the conditional branch is called.
+        rescale: How much of the conditional output's standard deviation is given back to the guided output, 0..1
+            ("Common Diffusion Noise Schedules and Sample Steps are Flawed", section 3.4).
+
+    Raises:
+        ZeusError: A number outside of its range.
+    """
+
+    scale: float = 1.0
+    negative: Mapping[str, torch.Tensor] | None = None
+    sequential: bool | None = None
+    interval: tuple[float, float] = (0.0, 1.0)
+    rescale: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_number("guidance_scale", self.scale, -math.inf, math.inf)
+        _check_number("guidance rescale", self.rescale, 0.0, 1.0)
+        if not isinstance(self.interval, tuple | list) or len(self.interval) != 2:
+            raise ZeusError(
+                f"guidance interval: got {self.interval!r}; expected two fractions such as (0.1, 0.8). Change it."
+            )
+        start, end = self.interval
+        _check_number("guidance interval", start, 0.0, 1.0)
+        _check_number("guidance interval", end, start, 1.0)
+        if self.negative is not None and not isinstance(self.negative, Mapping):
+            raise ZeusError(f"negative: got {type(self.negative).__name__}; expected tensors by name. Pass a dict.")
+
+    def steps(self, num_evaluations: int) -> range:
+        """The evaluations at which it is on."""
+        start, end = (math.ceil(fraction * num_evaluations - 1e-9) for fraction in self.interval)
+        return range(start, end)
 
 
 class ClassifierFreeGuidance:
-    """Classifier-free guidance in one batched call: uncond + scale * (cond - uncond).
+    """Classifier-free guidance: uncond + scale * (cond - uncond).
 
-    The wrapped denoiser sees twice the batch, unconditional rows first. Its output after
-    guidance is what history and solver see.
+    Its output after guidance is what history and solver see.
 
     Args:
-        denoiser: The denoiser to wrap.
+        denoiser: The denoiser to wrap. It sees twice the batch, unconditional rows first.
         scale: Guidance scale; 1 is the conditional output itself.
         negative: The conditioning of the unconditional rows, by input name. Inputs that
             are not named here are the same in both halves.
         shared: Inputs without rows, such as the positions of tokens, passed on as they are.
+        sequential: Two calls of the batch itself instead, the conditional first.
+        rescale: As in ``Guidance``.
     """
 
     def __init__(
@@ -27,20 +77,47 @@ class ClassifierFreeGuidance:
         scale: float,
         negative: Mapping[str, torch.Tensor],
         shared: Collection[str] = (),
+        *,
+        sequential: bool = False,
+        rescale: float = 0.0,
     ):
         self.denoiser = denoiser
         self.scale = scale
         self.negative = dict(negative)
         self.shared = frozenset(shared)
+        self.sequential = sequential
+        self.rescale = rescale
 
     def __call__(self, **inputs: torch.Tensor) -> torch.Tensor:
         """Takes the conditional inputs, each (batch, ...); returns the guided output (batch, ...)."""
+        cond, uncond = self._call_twice(inputs) if self.sequential else self._call_once(inputs)
+        guided = uncond + self.scale * (cond - uncond)
+        if not self.rescale:
+            return guided
+        axes = tuple(range(1, guided.ndim))
+        rescaled = guided * (cond.std(axes, keepdim=True) / guided.std(axes, keepdim=True))
+        return self.rescale * rescaled + (1 - self.rescale) * guided
+
+    def _call_once(self, inputs: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         doubled = {
             name: value if name in self.shared else torch.cat([self.negative.get(name, value), value])
             for name, value in inputs.items()
         }
-        output = self.denoiser(**doubled)
-        if output.dtype in (torch.float16, torch.bfloat16):
-            output = output.float()  # a difference of halves, times a scale, would lose half of the digits
-        uncond, cond = output.chunk(2)
-        return uncond + self.scale * (cond - uncond)
+        uncond, cond = _widen(self.denoiser(**doubled)).chunk(2)
+        return cond, uncond
+
+    def _call_twice(self, inputs: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        cond = _widen(self.denoiser(**inputs)).clone()  # the engine may reuse its output for the second call
+        return cond, _widen(self.denoiser(**{**inputs, **self.negative}))
+
+
+def _widen(output: torch.Tensor) -> torch.Tensor:
+    """A difference of halves, times a scale, would lose half of the digits."""
+    return output.float() if output.dtype in _HALVES else output
+
+
+def _check_number(name: str, value: float, low: float, high: float) -> None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value) or not low <= value <= high:
+        takes = "a number" if high == math.inf else f"a number from {low:g} to {high:g}"
+        raise ZeusError(f"{name}: got {value!r}; expected {takes}. Change it.")

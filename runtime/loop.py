@@ -1,15 +1,19 @@
 """The solver loop, step by step."""
 
-import copy
-from collections.abc import Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from zeus_trt.runtime.denoiser import Denoiser
+from zeus_trt.runtime.drift import DriftController
 from zeus_trt.zeus_graph import Predictor, StepController, StepPlan
-from zeus_trt.zeus_graph.trace import read_sigmas
+from zeus_trt.zeus_graph.trace import prepare, read_sigmas
+
+Blend = Callable[[Any, torch.Tensor | None, torch.Tensor], torch.Tensor]
+"""Changes the latents after each step: told the scheduler, the next timestep (None after the last) and the latents."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,8 @@ class Step:
         timestep: What the denoiser was, or would have been, told.
         latents: The sample after the step, (batch, ...).
         output: The denoiser output that the solver used, (batch, ...).
+        drift: At a full step after skipped ones, if asked for: the relative distance between its output and what the
+            predictor would have said, a tensor () on the device.
     """
 
     index: int
@@ -29,6 +35,7 @@ class Step:
     timestep: float
     latents: torch.Tensor
     output: torch.Tensor
+    drift: torch.Tensor | None = None
 
 
 def run_steps(
@@ -41,6 +48,12 @@ def run_steps(
     predictor: str | Predictor = "zeus",
     conditioning: Mapping[str, torch.Tensor] | None = None,
     latents_name: str = "sample",
+    begin: int | None = None,
+    schedule: Mapping[str, Any] | None = None,
+    generator: torch.Generator | Sequence[torch.Generator] | None = None,
+    drift_threshold: float | None = None,
+    blend: Blend | None = None,
+    on_full: Callable[[int], None] | None = None,
 ) -> Iterator[Step]:
     """Runs a trajectory in step mode: the scheduler's own ``step``, full or predicted outputs.
 
@@ -57,41 +70,54 @@ def run_steps(
         predictor: The rule that fills skipped steps.
         conditioning: Constant inputs of the denoiser, each (batch, ...).
         latents_name: The denoiser's name for the noisy latents.
+        begin: Index of the first evaluation in the scheduler's timesteps. Then ``noise`` is the sample there: latents
+            with noise added (``Start``).
+        schedule: More arguments of ``set_timesteps``: ``sigmas``, ``timesteps``, ``mu`` ...
+        generator: What a stochastic scheduler draws from; torch's global one by default.
+        drift_threshold: Measure drift; where it is above this, the next step is full too (``DriftController``).
+            Infinity only measures.
+        blend: Changes the latents after each step, for inpainting.
+        on_full: Told the index of each full step before its call.
 
     Yields:
         One ``Step`` per evaluation, as it is done.
 
     Raises:
-        ZeusError: The plan's length is not that of the schedule.
+        ZeusError: The plan's length is not that of the schedule, or ``set_timesteps`` refuses its arguments.
     """
-    scheduler = copy.deepcopy(scheduler)
-    scheduler.set_timesteps(num_steps, device=noise.device)
-    timesteps = scheduler.timesteps
+    first = begin or 0
+    scheduler = prepare(scheduler, num_steps, first, {**(schedule or {}), "device": noise.device})
+    timesteps = scheduler.timesteps[first:]
     plan.check_length(len(timesteps))
+    times = [float(timestep) for timestep in timesteps.tolist()]
     predictor = Predictor.parse(predictor)
-    controller = StepController(plan, predictor, _read_grid(scheduler, predictor))
+    grid = read_sigmas(scheduler, times, first) if predictor.abscissa == "sigma" else times
+    controller = (
+        StepController(plan, predictor, grid)
+        if drift_threshold is None
+        else DriftController(plan, predictor, grid, drift_threshold)
+    )
     scale_model_input = getattr(scheduler, "scale_model_input", lambda latents, timestep: latents)
-    latents = noise * getattr(scheduler, "init_noise_sigma", 1.0)
+    draws = generator is not None and "generator" in inspect.signature(scheduler.step).parameters
+    arguments = {"generator": generator} if draws else {}
+    latents = noise * (getattr(scheduler, "init_noise_sigma", 1.0) if begin is None else 1.0)
     for index, timestep in enumerate(timesteps):
-        model_input = scale_model_input(latents, timestep)
-        if controller.is_full(index):
+        model_input, drift = scale_model_input(latents, timestep), None
+        kind = controller.plan.steps[index]
+        if kind == "F":
+            if on_full:
+                on_full(index)
             rows = timestep.to(torch.float32).expand(len(noise))
             output = denoiser(**{latents_name: model_input, "timestep": rows, **(conditioning or {})}).to(noise.dtype)
-            controller.take(index, output)
+            drift = controller.take(index, output)
         else:
             output = controller.predict(index)
-        latents = scheduler.step(output, timestep, latents, return_dict=False)[0]
-        yield Step(index, plan.steps[index], float(timestep), latents, output)
+        latents = scheduler.step(output, timestep, latents, return_dict=False, **arguments)[0]
+        if blend:
+            latents = blend(scheduler, timesteps[index + 1] if index + 1 < len(times) else None, latents)
+        yield Step(index, kind, times[index], latents, output, drift)
 
 
-def count_evaluations(scheduler: Any, num_steps: int) -> int:
-    """Denoiser evaluations of ``num_steps`` steps: what a plan's length must be."""
-    scheduler = copy.deepcopy(scheduler)
-    scheduler.set_timesteps(num_steps)
-    return len(scheduler.timesteps)
-
-
-def _read_grid(scheduler: Any, predictor: Predictor) -> Sequence[float] | None:
-    """The predictor's abscissa of every evaluation, the same as program mode's; None if it has none."""
-    timesteps = [float(timestep) for timestep in scheduler.timesteps]
-    return read_sigmas(scheduler, timesteps) if predictor.abscissa == "sigma" else timesteps
+def count_evaluations(scheduler: Any, num_steps: int, begin: int = 0, schedule: Mapping[str, Any] | None = None) -> int:
+    """Denoiser evaluations of ``num_steps`` steps, from ``begin`` on: what a plan's length must be."""
+    return len(prepare(scheduler, num_steps, begin, schedule or {}).timesteps) - begin

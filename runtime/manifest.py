@@ -113,7 +113,8 @@ class Manifest:
     ``inputs[0]`` is the latents (noisy sample), ``inputs[1]`` the timestep, float32 of
     shape (batch,); the others are conditioning. ``constants`` are the arguments of the
     denoiser that are no tensors, baked into the graph, by their place in its ``forward``.
-    ``calls_per_step`` is 2 where the pipeline calls the denoiser once per branch of guidance.
+    ``guidance`` is how the pipeline guides: ``batched`` (one call, the batch doubled), ``sequential`` (a call per
+    branch), ``embedded`` (the denoiser is told the scale as its input ``guidance``) or ``none``.
     ``state_axes`` are the axes of the part of the latents that the solver steps, all of them if empty: an inpainting
     model takes more channels, which stay. ``precision`` is that of the graph, ``keep_fp32`` the patterns of the modules
     that run in float32 in it all the same. ``timestep_scale`` is what the scheduler's timesteps are multiplied with
@@ -134,7 +135,7 @@ class Manifest:
     versions: dict[str, str]
     pipeline_class: str | None = None
     constants: dict[str, Any] = field(default_factory=dict)
-    calls_per_step: int = 1
+    guidance: str = "batched"
     state_axes: tuple[int | str, ...] = ()
     timestep_scale: float | None = 1.0
     precision: str = "fp32"

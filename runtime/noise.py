@@ -17,10 +17,26 @@ def draw_noise(shape: Sequence[int], seed: int | Sequence[int]) -> torch.Tensor:
     Raises:
         ZeusError: Another number of seeds than rows.
     """
+    return draw_from(make_generators(seed), shape)
+
+
+def make_generators(seed: int | Sequence[int]) -> torch.Generator | list[torch.Generator]:
+    """A generator on the CPU, or one per row."""
     if isinstance(seed, int):
-        return torch.randn(tuple(shape), generator=torch.Generator().manual_seed(seed))
-    if len(seed) != shape[0]:
+        return torch.Generator().manual_seed(seed)
+    return [torch.Generator().manual_seed(one) for one in seed]
+
+
+def draw_from(generators: torch.Generator | list[torch.Generator], shape: Sequence[int]) -> torch.Tensor:
+    """Standard normal noise of ``shape``, float32, which moves the generators on: steps that draw go on from there.
+
+    Raises:
+        ZeusError: Another number of generators than rows.
+    """
+    if isinstance(generators, torch.Generator):
+        return torch.randn(tuple(shape), generator=generators)
+    if len(generators) != shape[0]:
         raise ZeusError(
-            f"seed: got {len(seed)} seeds; expected {shape[0]}, one per row. Give one each, or a single one."
+            f"seed: got {len(generators)} seeds; expected {shape[0]}, one per row. Give one each, or a single one."
         )
-    return torch.stack([draw_noise(shape[1:], one) for one in seed])
+    return torch.stack([torch.randn(tuple(shape[1:]), generator=generator) for generator in generators])

@@ -28,19 +28,22 @@ class PipelineRun:
         choose_plan: Gives the plan for the number of evaluations, which the run tells at its first step.
         predictor: The rule that fills skipped steps.
         on_step: Told every step as it is done.
+        on_call: Called after every call of the denoiser.
     """
 
     choose_plan: Callable[[int], StepPlan]
     predictor: Predictor
     on_step: Callable[[Step], None] | None = None
+    on_call: Callable[[], None] | None = None
     plan: StepPlan | None = None
     nfe: int = 0
+    calls: int = 0
     engine_seconds: float = 0.0
     total_seconds: float = 0.0
     _index: int = 0
     _began: float = 0.0
     _stepped: int = 0  # calls of scheduler.step since the last of the denoiser: several where there are modalities
-    _calls: Counter = field(default_factory=Counter)
+    _places: Counter = field(default_factory=Counter)
     _answers: dict[tuple[str, int], Any] = field(default_factory=dict)
     _controllers: list[StepController] = field(default_factory=list)
 
@@ -54,14 +57,17 @@ class PipelineRun:
         self._began = self._began or time.perf_counter()
         if self._stepped:
             self._index, self._stepped = self._index + 1, 0
-            self._calls.clear()
-        place = name, self._calls[name]
-        self._calls[name] += 1
+            self._places.clear()
+        place = name, self._places[name]
+        self._places[name] += 1
         if not self._is_full() and place in self._answers:
             return pytree.tree_map_only(torch.Tensor, _copy, self._answers[place])
         start = time.perf_counter()
         answer = denoiser(*args, **kwargs)
         self.engine_seconds += time.perf_counter() - start
+        self.calls += 1
+        if self.on_call:
+            self.on_call()
         self._answers[place] = pytree.tree_map_only(torch.Tensor, _blank, answer)
         return answer
 

@@ -1,6 +1,6 @@
 """The solver loop in program mode: a skipped step costs nothing."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,6 +44,7 @@ class ProgramLoop:
         noise: torch.Tensor,
         conditioning: Mapping[str, torch.Tensor] | None = None,
         latents_name: str = "sample",
+        on_full: Callable[[int], None] | None = None,
     ) -> torch.Tensor:
         """Runs a trajectory.
 
@@ -53,6 +54,7 @@ class ProgramLoop:
             noise: Standard normal noise of the shape the loop was made for.
             conditioning: Constant inputs of the denoiser, each (batch, ...).
             latents_name: The denoiser's name for the noisy latents.
+            on_full: Told the index of each full step before its call.
 
         Returns:
             The final latents, a view of the loop's memory: the next run overwrites it.
@@ -61,7 +63,9 @@ class ProgramLoop:
         conditioning = conditioning or {}
         torch.mul(noise, self.program.init_noise_sigma, out=now[0])
         model_input = torch.mul(now[0], self.program.first_input, out=self._input)
-        for timestep, update in zip(self._timesteps, self._updates, strict=True):
+        for step, timestep, update in zip(self.program.steps, self._timesteps, self._updates, strict=True):
+            if on_full:
+                on_full(step)
             output = denoiser(**{latents_name: model_input, "timestep": timestep}, **conditioning)
             if output.dtype != noise.dtype:
                 output = self._output.copy_(output)

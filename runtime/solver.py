@@ -1,7 +1,10 @@
 """The solver of a session: the bundle's stored programs, a diffusers scheduler, or both."""
 
 import json
-from functools import cached_property
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 from zeus_trt.errors import ZeusError
@@ -15,10 +18,13 @@ from zeus_trt.zeus_graph.solver_program import SolverProgram
 from zeus_trt.zeus_graph.trace import UntraceableError, trace
 
 MODES = ("auto", "program", "step")
+_REMEMBERED = 64  # traced schedules
+
+_Schedule = tuple[tuple[str, Any], ...]
 
 
 class Solver:
-    """Makes sampling programs; needs diffusers only for step counts that the bundle does not store.
+    """Makes sampling programs; needs diffusers only for schedules that the bundle does not store. Threads may share it.
 
     Args:
         bundle: Where stored programs and the scheduler's config lie.
@@ -28,35 +34,46 @@ class Solver:
     def __init__(self, bundle: Bundle, scheduler: Any = None):
         self._bundle = bundle
         self._given = scheduler
-        self._programs: dict[int, SolverProgram | UntraceableError] = {}
+        self._remember = lru_cache(_REMEMBERED)(self._find)
+        self._lock = threading.Lock()
 
     @cached_property
     def scheduler(self) -> Any:
         """The diffusers scheduler; raises ZeusError where diffusers is missing."""
         return self._given or load_scheduler(self._bundle.scheduler_config)
 
-    def count_evaluations(self, num_steps: int) -> int:
-        """Denoiser evaluations of ``num_steps`` steps."""
-        if self._is_stored(num_steps):
+    def count_evaluations(self, num_steps: int, begin: int = 0, schedule: Mapping[str, Any] | None = None) -> int:
+        """Denoiser evaluations of ``num_steps`` steps, from ``begin`` on."""
+        if self._is_stored(num_steps, begin, _freeze(schedule)):
             return self.program(num_steps).num_evaluations
-        return count_evaluations(self.scheduler, num_steps)
+        return count_evaluations(self.scheduler, num_steps, begin, schedule)
 
-    def program(self, num_steps: int) -> SolverProgram:
+    def program(self, num_steps: int, begin: int = 0, schedule: Mapping[str, Any] | None = None) -> SolverProgram:
         """The traced solver for ``num_steps``: stored, or traced now and remembered.
+
+        Args:
+            num_steps: Solver steps.
+            begin: Index of the first evaluation in the scheduler's timesteps.
+            schedule: More arguments of ``set_timesteps``.
 
         Raises:
             UntraceableError: The solver is nonlinear or stochastic.
             ZeusError: Neither stored nor traceable, since diffusers is missing.
         """
-        if num_steps not in self._programs:
-            self._programs[num_steps] = self._find(num_steps)
-        found = self._programs[num_steps]
+        with self._lock:  # tracing watches the global random states
+            found = self._remember(num_steps, begin, _freeze(schedule))
         if isinstance(found, UntraceableError):
             raise found
         return found
 
     def choose(
-        self, mode: str, plan: StepPlan, num_steps: int, predictor: str | Predictor
+        self,
+        mode: str,
+        plan: StepPlan,
+        num_steps: int,
+        predictor: str | Predictor,
+        begin: int | None = None,
+        schedule: Mapping[str, Any] | None = None,
     ) -> tuple[SamplingProgram | None, str]:
         """Decides how a trajectory runs.
 
@@ -66,6 +83,8 @@ class Solver:
             plan: The step plan.
             num_steps: Solver steps.
             predictor: The rule that fills skipped steps.
+            begin: Index of the first evaluation, for a trajectory that begins with latents instead of noise.
+            schedule: More arguments of ``set_timesteps``.
 
         Returns:
             The sampling program, or None for step mode; and the reason.
@@ -73,22 +92,25 @@ class Solver:
         Raises:
             ZeusError: An unknown mode, or ``program`` for a solver that cannot be traced.
         """
-        if mode not in MODES:
+        if not isinstance(mode, str) or mode not in MODES:
             raise ZeusError(f"mode: got {mode!r}; expected one of {', '.join(MODES)}. Choose one of these.")
         if mode == "step":
             return None, "asked for"
         if mode == "auto" and plan.nfe == plan.num_steps and self._has_scheduler():
             return None, "nothing is skipped: the plain loop, to the bit"
         try:
-            program = fold(self.program(num_steps), plan, predictor)
+            program = fold(self.program(num_steps, begin or 0, schedule), plan, predictor)
         except UntraceableError as error:
             if mode == "program":
                 raise
             return None, str(error)
+        if begin is not None:
+            program = replace(program, init_noise_sigma=1.0)
         return program, "asked for" if mode == "program" else "the solver is linear"
 
-    def _is_stored(self, num_steps: int) -> bool:
-        return self._given is None and self._bundle.solver_file(num_steps).is_file()
+    def _is_stored(self, num_steps: int, begin: int, schedule: _Schedule) -> bool:
+        is_plain = self._given is None and not begin and not schedule
+        return is_plain and self._bundle.solver_file(num_steps).is_file()
 
     def _has_scheduler(self) -> bool:
         try:
@@ -96,13 +118,34 @@ class Solver:
         except ZeusError:
             return False
 
-    def _find(self, num_steps: int) -> SolverProgram | UntraceableError:
-        if self._is_stored(num_steps):
+    def _find(self, num_steps: int, begin: int, schedule: _Schedule) -> SolverProgram | UntraceableError:
+        if self._is_stored(num_steps, begin, schedule):
             config = json.loads(self._bundle.scheduler_config.read_text(encoding="utf-8"))
             return SolverProgram.load(self._bundle.solver_file(num_steps)).check(
                 config["_class_name"], config, num_steps
             )
+        arguments = {name: list(value) if isinstance(value, tuple) else value for name, value in schedule}
         try:
-            return trace(self.scheduler, num_steps)
+            return trace(self.scheduler, num_steps, begin=begin, **arguments)
         except UntraceableError as error:
             return error
+
+
+def _freeze(schedule: Mapping[str, Any] | None) -> _Schedule:
+    """Arguments of ``set_timesteps`` as a key: lists, arrays and tensors of numbers become tuples.
+
+    Raises:
+        ZeusError: Another kind of value.
+    """
+    frozen = []
+    for name, value in (schedule or {}).items():
+        plain = value.tolist() if hasattr(value, "tolist") else value
+        plain = tuple(plain) if isinstance(plain, list) else plain
+        try:
+            hash(plain)
+        except TypeError as error:
+            raise ZeusError(
+                f"schedule: got {name} = {value!r}; expected a number or a list of numbers. Change it."
+            ) from error
+        frozen.append((name, plain))
+    return tuple(sorted(frozen, key=lambda pair: str(pair[0])))

@@ -8,6 +8,8 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle import Bundle
+from zeus_trt.runtime.cuda_graph import CudaGraphs
+from zeus_trt.runtime.engine import Engine, EngineInfo
 from zeus_trt.runtime.engine_folder import EngineFile, Needs, check_file, find_engine
 from zeus_trt.runtime.engine_profile import check_shapes
 from zeus_trt.runtime.manifest import Manifest
@@ -26,12 +28,13 @@ _TORCH_TYPES = {
 }
 
 
-class TensorRTEngine:
+class TensorRTEngine(Engine):
     """An engine file as a denoiser; one class for TensorRT 10, TensorRT 11 and TensorRT-RTX.
 
     Untested on hardware: its tests run against a double of the module.
 
-    Threads may share it, each on a stream of its own: every stream has its own execution context.
+    Threads may share it, each on a stream of its own: every stream has its own execution context. All share one block
+    of scratch memory, so that calls on several streams run one after the other on the device.
 
     Args:
         file: What ``find_engine`` found.
@@ -39,6 +42,7 @@ class TensorRTEngine:
         device: The CUDA device.
         weight_budget: Bytes of weights to keep on the GPU, for engines built with weight streaming; by default what
             TensorRT chooses.
+        cuda_graph: Replay it from a CUDA graph.
 
     Raises:
         ZeusError: No CUDA device, a file that was changed, or an engine that TensorRT does not load.
@@ -50,10 +54,12 @@ class TensorRTEngine:
         manifest: Manifest,
         device: str | torch.device = "cuda",
         weight_budget: int | None = None,
+        cuda_graph: bool = False,
     ):
         self.record = file.record
-        self.backend = file.record.spec.backend
         self.device = torch.device(device)
+        spec = file.record.spec
+        self.info = EngineInfo(spec.backend, spec.precision, self.device, spec.profile, file.record.size)
         if not torch.cuda.is_available():  # before anything of TensorRT: without CUDA it may end the process
             raise ZeusError(f"{self.backend}: got no CUDA device; expected an NVIDIA GPU. Run `zeus-trt doctor`.")
         if reasons := file.reasons or check_file(file):
@@ -74,7 +80,10 @@ class TensorRTEngine:
             if file.record.spec.options.get("weight_streaming"):
                 automatic = self._engine.get_weight_streaming_automatic_budget()
                 self._engine.weight_streaming_budget_v2 = automatic if weight_budget is None else weight_budget
+        self._memory: torch.Tensor | None = None
+        self._done: torch.cuda.Event | None = None
         self._read_tensors(manifest)
+        self._run = CudaGraphs(self._enqueue, self.device) if cuda_graph else self._enqueue
 
     @classmethod
     def open(
@@ -100,38 +109,58 @@ class TensorRTEngine:
         Raises:
             ZeusError: An input is missing, unknown, or of a shape outside the profile, or the engine fails.
         """
+        self._check_open()
         cast = cast_inputs(self.backend, inputs, self._dtypes, self.device)
         check_shapes(self.record.spec.profile, measure(cast, self.record.spec.profile), self._axes)
         with torch.cuda.device(self.device), self._lock:
             stream = torch.cuda.current_stream(self.device)
-            context = self._find_context(stream.cuda_stream)
-            bound = {name: value.cpu() if name in self._on_host else value for name, value in cast.items()}
-            for name, value in bound.items():
-                self._check(context.set_input_shape(name, tuple(value.shape)), f"take the shape of {name}")
-                self._check(context.set_tensor_address(name, value.data_ptr()), f"take the address of {name}")
-            if missing := context.infer_shapes():
-                raise self._fault(f"infer the output's shape without {', '.join(missing)}")
-            shape = tuple(context.get_tensor_shape(self._output))
-            if any(size < 0 for size in shape):
-                raise self._fault(f"infer the output's shape, which is {shape}")
-            output = torch.empty(shape, dtype=self._output_dtype, device=self.device)
-            self._check(
-                context.set_tensor_address(self._output, output.data_ptr()), f"take the address of {self._output}"
-            )
-            self._check(context.execute_async_v3(stream.cuda_stream), "run")
-            for value in bound.values():
-                if value.is_cuda:  # whoever made it, torch must not reuse its memory before this call has run
-                    value.record_stream(stream)
+            if self._done:
+                stream.wait_event(self._done)
+            output = self._run(**cast)
+            self._done = torch.cuda.Event()
+            self._done.record(stream)
         return output
+
+    def close(self) -> None:
+        """Gives its memory back; a later call raises ZeusError."""
+        super().close()
+        self._contexts.clear()
+        self._run = self._engine = self._runtime = self._memory = None
 
     def __repr__(self) -> str:
         spec = self.record.spec
         return f"TensorRTEngine({spec.backend} {spec.backend_version}, {spec.precision}, {spec.target}, {self.device})"
 
+    def _enqueue(self, **cast: torch.Tensor) -> torch.Tensor:
+        stream = torch.cuda.current_stream(self.device)
+        context = self._find_context(stream.cuda_stream)
+        bound = {name: value.cpu() if name in self._on_host else value for name, value in cast.items()}
+        for name, value in bound.items():
+            self._check(context.set_input_shape(name, tuple(value.shape)), f"take the shape of {name}")
+            self._check(context.set_tensor_address(name, value.data_ptr()), f"take the address of {name}")
+        if missing := context.infer_shapes():
+            raise self._fault(f"infer the output's shape without {', '.join(missing)}")
+        shape = tuple(context.get_tensor_shape(self._output))
+        if any(size < 0 for size in shape):
+            raise self._fault(f"infer the output's shape, which is {shape}")
+        output = torch.empty(shape, dtype=self._output_dtype, device=self.device)
+        self._check(context.set_tensor_address(self._output, output.data_ptr()), f"take the address of {self._output}")
+        self._check(context.execute_async_v3(stream.cuda_stream), "run")
+        for value in bound.values():
+            if value.is_cuda:  # whoever made it, torch must not reuse its memory before this call has run
+                value.record_stream(stream)
+        return output
+
     def _find_context(self, stream: int) -> Any:
-        """The stream's own context: two calls in flight must not share one's scratch memory."""
+        """The stream's own context; it scratches in the memory that all share."""
         if stream not in self._contexts:
-            self._contexts[stream] = self._check(self._engine.create_execution_context(), "get room for a context")
+            strategy = self._trt.ExecutionContextAllocationStrategy.USER_MANAGED
+            context = self._check(self._engine.create_execution_context(strategy), "get room for a context")
+            if self._memory is None:
+                size = max(self._engine.device_memory_size_v2, 1)
+                self._memory = torch.empty(size, dtype=torch.uint8, device=self.device)  # aligned to 512 bytes by torch
+            context.set_device_memory(self._memory.data_ptr(), self._memory.numel())
+            self._contexts[stream] = context
         return self._contexts[stream]
 
     def _read_tensors(self, manifest: Manifest) -> None:

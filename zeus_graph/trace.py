@@ -48,7 +48,7 @@ def trace(scheduler: Any, num_steps: int, *, begin: int = 0, **schedule: Any) ->
         ZeusError: ``set_timesteps`` refuses the arguments, or ``begin`` is out of range.
     """
     with _random_states_kept(), torch.inference_mode():
-        prepared = _prepare(scheduler, num_steps, begin, schedule)
+        prepared = prepare(scheduler, num_steps, begin, schedule)
         timesteps = tuple(float(t) for t in prepared.timesteps[begin:])
         matrices, input_rows = prune(*_read(prepared, begin))
         config = dict(getattr(prepared, "config", {}))
@@ -68,8 +68,8 @@ def trace(scheduler: Any, num_steps: int, *, begin: int = 0, **schedule: Any) ->
     return program
 
 
-def _prepare(scheduler: Any, num_steps: int, begin: int, schedule: Mapping[str, Any]) -> Any:
-    """A copy of the scheduler, on the CPU, whose schedule is set."""
+def prepare(scheduler: Any, num_steps: int, begin: int, schedule: Mapping[str, Any]) -> Any:
+    """A copy of the scheduler, moved to the CPU, whose schedule is set; arguments and errors as in ``trace``."""
     name = type(scheduler).__name__
     moved = {id(tensor): tensor.cpu() for tensor in _tensors(scheduler) if tensor.device.type != "cpu"}
     prepared = copy.deepcopy(scheduler, moved)

@@ -3,37 +3,36 @@
 from collections.abc import Callable
 from importlib.resources import as_file, files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-
-from zeus_trt.calibration import Comparison, compare_ratios
-from zeus_trt.export import export_bundle
-from zeus_trt.runtime import Session
+if TYPE_CHECKING:
+    from zeus_trt.calibration.comparison import Comparison
 
 
 def run_demo(
-    output: Path, *, on_call: Callable[[], None] | None = None, say: Callable[[str], None] = print
-) -> Comparison:
+    output: Path,
+    *,
+    num_images: int = 16,
+    rounds: int = 2,
+    on_run: Callable[[int], None] | None = None,
+    say: Callable[[str], None] = print,
+) -> "Comparison":
     """Exports the digits UNet that ships with the package, and compares r = 0, 2, 3, 4.
 
     Args:
-        output: Folder for ``bundle``, ``grid.png`` and ``comparison.json``; a bundle that is
-            there from an earlier demo is replaced.
-        on_call: Called after every engine call.
+        output: Folder for ``bundle`` and the report; what is there from an earlier demo of the same versions is kept.
+        num_images: Digits of each run.
+        rounds: Timed runs of each ratio.
+        on_run: Told the number of full steps after every run.
         say: Takes a line of progress.
     """
+    from zeus_trt.calibration.cells import make_cells
+    from zeus_trt.calibration.compare import compare
+    from zeus_trt.calibration.subject import open_subject
+
     say("exporting the digits model to ONNX, and verifying it (10-20 s) ...")
     with as_file(files("zeus_trt.demo_models") / "digits-unet-flow") as model:
-        bundle = export_bundle(model, output / "bundle", overwrite=True)
-    say("sampling 10 digits with r = 0, 2, 3, 4 ...")
-    return compare_ratios(
-        Session(bundle),
-        {"class_labels": torch.arange(10)},
-        ratios=(0, 2, 3, 4),
-        num_steps=50,
-        guidance_scale=2.0,
-        seed=7,
-        rounds=2,
-        output=output,
-        on_call=on_call,
-    )
+        subject = open_subject(model, folder=output, guidance_scale=2.0, seed=7)
+    say(f"sampling {num_images} digits with r = 0, 2, 3, 4 ...")
+    cells = make_cells(subject.workload, ratios=(0, 2, 3, 4), steps=(50,))
+    return compare(subject, cells, num_images=num_images, rounds=rounds, output=output, on_run=on_run)

@@ -5,7 +5,7 @@ import torch
 from pipelines import FAMILIES
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.export.agreement import take_rows, verify_capture
+from zeus_trt.export.agreement import compare, list_cases, take_rows
 from zeus_trt.export.capture import capture
 from zeus_trt.export.flat import FlatDenoiser
 
@@ -27,7 +27,8 @@ def verify(flux, change=lambda output: output):
         seen.append(inputs)
         return change(flat(*inputs.values()))
 
-    return verify_capture(captured, pipeline, engine, FLUX.settings, FLUX.unseen), seen
+    cases = list_cases(captured, pipeline, FLUX.settings, ({}, *FLUX.unseen))
+    return compare(pipeline.transformer, engine, cases, "double"), seen
 
 
 def test_every_setting_is_compared_at_every_batch(flux):

@@ -9,7 +9,8 @@ import torch
 from checkout import MODELS, edit_json
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.export import export_bundle, load_model, verify
+from zeus_trt.export import export_bundle, load_model
+from zeus_trt.export.agreement import compare, list_model_cases
 from zeus_trt.export.model import example_inputs
 from zeus_trt.runtime import Bundle, OnnxRuntimeEngine
 
@@ -64,7 +65,7 @@ def test_refused_when_not_finite(tiny_model, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
 
 
-def test_verify_catches_an_engine_that_is_off_by_little(tiny_model):
+def test_comparing_catches_an_engine_that_is_off_by_little(tiny_model):
     model = load_model(tiny_model)
 
     def off(**inputs):  # a test double of an engine
@@ -72,7 +73,7 @@ def test_verify_catches_an_engine_that_is_off_by_little(tiny_model):
             return model.denoiser(**inputs)[0] * 1.001
 
     with pytest.raises(ZeusError, match=r"relative error of 1.00e-03"):
-        verify(model, off, "double")
+        compare(model.denoiser, off, list_model_cases(model), "double")
 
 
 def test_overwrite_replaces_a_bundle_and_nothing_else(tiny_model, tmp_path):

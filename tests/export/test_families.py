@@ -8,21 +8,12 @@ import pytest
 import torch
 from pipelines import FAMILIES
 
-from zeus_trt.export.agreement import BATCHES, verify_capture
+from zeus_trt.export.agreement import BATCHES, compare, list_cases
 from zeus_trt.export.capture import capture
 from zeus_trt.export.flat import export_capture
 
 QUICK = ("sd15", "flux", "wan")
 NAMES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES]
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """The test workers share the cores."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def open_graph(path):
@@ -55,7 +46,8 @@ def test_the_graph_agrees_with_eager(name, tmp_path):
     assert torch.equal(call(captured), before[1])
     assert {limits[size].multiple_of for size in ("height", "width") if size in limits} <= {family.multiple_of}
     check_graph(path, captured)
-    records = verify_capture(captured, pipeline, open_graph(path), family.settings, family.unseen)
+    cases = list_cases(captured, pipeline, family.settings, ({}, *family.unseen))
+    records = compare(denoiser, open_graph(path), cases, "onnxruntime")
     assert len(records) == (1 + len(family.unseen)) * (1 + len(BATCHES))
     assert all(0 < record.relative_error < 1e-4 for record in records)
     seen = max(record.relative_error for record in records if not record.setting)

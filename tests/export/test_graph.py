@@ -5,6 +5,7 @@ import onnxruntime
 import pytest
 import torch
 
+from zeus_trt.errors import ZeusError
 from zeus_trt.export.graph import write_graph
 
 DYNAMIC = {0: torch.export.Dim.DYNAMIC}
@@ -57,3 +58,15 @@ def test_the_graph_is_the_function(function, tmp_path):
     assert graph.output[0].type.tensor_type.shape.dim[0].dim_param == "rows_out"
     types = [value.type.tensor_type.elem_type for value in graph.value_info]
     assert onnx.TensorProto.DOUBLE not in [*types, *(tensor.data_type for tensor in graph.initializer)]
+
+
+def test_what_onnx_has_no_form_for_is_named(tmp_path):
+    def turn(x):  # complex rotary embeddings, as Qwen-Image has them
+        turns = torch.polar(torch.ones(3, 2), torch.ones(3, 2)).split([1, 2])[0]
+        return torch.view_as_real(torch.view_as_complex(x.reshape(-1, 2, 2)) * turns).reshape(-1, 4)
+
+    program = torch.export.export(Module(turn), (torch.randn(3, 4),), dynamic_shapes=(DYNAMIC,), strict=False)
+    with pytest.raises(ZeusError, match="onnx: got an operator that has no form in it") as caught:
+        write_graph(program, ["x"], [("rows", 4), ("rows", 4)], tmp_path / "graph.onnx")
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []

@@ -64,7 +64,7 @@ def test_a_folder_becomes_a_verified_bundle(bundle):
         ("timestep", ("batch",), "timestep"),
         ("encoder_hidden_states", ("batch", 16, 32), "conditioning"),
     ]
-    assert manifest.calls_per_step == 1
+    assert manifest.guidance == "batched"
     assert {symbol.name: symbol.multiple_of for symbol in manifest.symbols} == {"batch": 1, "height": 2, "width": 2}
     assert len({record.shape[2:] for record in manifest.verification}) == 3
     assert all(0 < record.relative_error < 1e-4 for record in manifest.verification)
@@ -93,7 +93,7 @@ def test_the_users_pipeline_is_unchanged(folder, tmp_path):
         ]
 
     before, kept = sample(), {name: dict(vars(part)) for name, part in pipeline.components.items() if part is not None}
-    export_pipeline(pipeline, tmp_path / "bundle")
+    export_pipeline(pipeline, tmp_path / "bundle", sizes=[(64, 64)], steps=())
     assert pipeline.unet.training
     assert torch.equal(sample(), before)
     for name, attributes in kept.items():
@@ -121,22 +121,25 @@ def test_what_cannot_be_exported_is_refused_and_nothing_is_left(folder, tmp_path
 
 
 def test_an_interrupt_leaves_nothing(folder, tmp_path, monkeypatch):
-    def interrupt(*arguments, **settings):
+    def interrupt(captured, path):
+        path.write_bytes(b"half a graph")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("zeus_trt.export.pipeline.verify_graph", interrupt)
+    monkeypatch.setattr("zeus_trt.export.pipeline.export_capture", interrupt)
     with pytest.raises(KeyboardInterrupt):
         export_pipeline(folder, tmp_path / "bundle")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_command_line_takes_pipelines(folder, tmp_path):
-    words = ["export", str(folder), "-o", str(tmp_path / "bundle"), "--size", "128x64", "--steps", "10"]
+    sizes = ["--size", "64x64", "--size", "128x192"]
+    words = ["export", str(folder), "-o", str(tmp_path / "bundle"), *sizes, "--steps", "10"]
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 0, done.output
     assert "batch, height, width may vary" in done.stdout
-    heights = next(symbol for symbol in Bundle.open(tmp_path / "bundle").manifest.symbols if symbol.name == "height")
-    assert heights.observed == (16, 24)
+    manifest = Bundle.open(tmp_path / "bundle").manifest
+    assert {symbol.name: symbol.observed for symbol in manifest.symbols[1:]} == {"height": (8, 16), "width": (8, 24)}
+    assert {record.shape[2:] for record in manifest.verification} == {(8, 8), (16, 24), (8, 16)}
     shown = CliRunner().invoke(main, ["inspect", str(tmp_path / "bundle")])
     assert "sample float32 (batch, 4, height, width)" in shown.stdout
     for words in (["--null-label", "3"], ["--size", "64"]):

@@ -19,15 +19,6 @@ SD, FLUX = FAMILIES["sd15"], FAMILIES["flux"]
 HOT = "down_blocks.0.resnets.0"
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """The test workers share the cores."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def overheat(unet):
     """Lets a convolution inside of a block overflow fp16; the norm behind it brings the values back."""
     with torch.no_grad():

@@ -16,7 +16,7 @@ from zeus_trt.runtime.named_inputs import measure
 IMAGE = {"height": SizeRange(16, 32, 64), "width": SizeRange(16, 32, 48)}
 
 
-def describe(calls_per_step=1, **changes):
+def describe(guidance="batched", **changes):
     """The manifest of a transformer whose tokens are a quarter of height x width, per image."""
     inputs = (
         TensorSpec("hidden_states", "float32", ("batch", 4, "height", "width"), "latents"),
@@ -31,7 +31,7 @@ def describe(calls_per_step=1, **changes):
     )
     return Manifest(
         "model", "transformer", "Toy", {}, "", "epsilon", inputs, TensorSpec("model_output", "float32", ()), symbols,
-        None, (), {}, calls_per_step=calls_per_step, **changes,
+        None, (), {}, guidance=guidance, **changes,
     )  # fmt: skip
 
 
@@ -41,7 +41,10 @@ def test_guidance_doubles_the_batch_but_not_the_smallest():
     assert profile["timestep"] == ShapeRange((1,), (4,), (6,))
 
 
-@pytest.mark.parametrize(("manifest", "guidance"), [(describe(), False), (describe(calls_per_step=2), None)])
+@pytest.mark.parametrize(
+    ("manifest", "guidance"),
+    [(describe(), False), (describe(guidance="sequential"), None), (describe(guidance="embedded"), None)],
+)
 def test_one_call_per_branch_does_not(manifest, guidance):
     profile = make_profile(manifest, {"batch": SizeRange(1, 2, 3)}, guidance)
     assert profile["timestep"] == ShapeRange((1,), (2,), (3,))

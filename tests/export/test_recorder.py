@@ -50,7 +50,7 @@ def test_guidance_with_one_call_per_branch():
     with record_calls(wan, "transformer", steps=3) as calls:
         WAN.run(wan, **WAN.base)
     assert [(call.step, call.branch) for call in calls] == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
-    assert capture(wan, WAN.settings).calls_per_step == 2
+    assert capture(wan, WAN.settings).guidance == "sequential"
 
 
 @pytest.mark.parametrize("scheduler", [diffusers.PNDMScheduler(skip_prk_steps=True), diffusers.HeunDiscreteScheduler()])

@@ -138,3 +138,23 @@ def build_cogview4():
         base_shift=0.25, max_shift=0.75, base_image_seq_len=256, use_dynamic_shifting=True, time_shift_type="linear"
     )
     return d.CogView4Pipeline(tokenizer=None, text_encoder=None, vae=None, transformer=transformer, scheduler=scheduler)
+
+
+def build_lumina():
+    transformer = d.Lumina2Transformer2DModel(
+        sample_size=16, patch_size=2, in_channels=4, hidden_size=24, num_layers=1, num_refiner_layers=1,
+        num_attention_heads=2, num_kv_heads=1, multiple_of=8, axes_dim_rope=(4, 4, 4), axes_lens=(64, 64, 64),
+        cap_feat_dim=TEXT,
+    )  # fmt: skip
+    return d.Lumina2Pipeline(
+        transformer=transformer, scheduler=d.FlowMatchEulerDiscreteScheduler(), vae=None, text_encoder=None,
+        tokenizer=None,
+    )  # fmt: skip
+
+
+def run_lumina(pipeline, *, batch, height, width, prompt, seed=0):
+    return pipeline(
+        **text(batch, prompt, seed), prompt_attention_mask=mask(batch, prompt, seed),
+        negative_prompt_attention_mask=mask(batch, prompt, seed + 1), height=height, width=width,
+        num_inference_steps=3, output_type="latent",
+    )  # fmt: skip

@@ -1,6 +1,6 @@
 """The command line: each command reads its options and calls one library function."""
 
-from zeus_trt.cli import build, compare, demo, export, inspect, plan, run  # noqa: F401  (they add themselves)
+from zeus_trt.cli import build, calibrate, compare, demo, export, inspect, plan, run, study  # noqa: F401  (they add themselves)
 from zeus_trt.cli.group import main
 
 __all__ = ["main"]

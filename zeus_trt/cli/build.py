@@ -1,6 +1,9 @@
 """Building engines."""
 
+import contextlib
 import json
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -8,27 +11,78 @@ import click
 from zeus_trt.cli.group import main
 from zeus_trt.cli.options import Range, echo_json, json_option
 
+gpu_option = click.option("--gpu", multiple=True, help="What to build for, such as sm_89.  [default: this machine]")
+range_option = click.option(
+    "--range", "ranges", multiple=True, type=Range(), help="Sizes to serve, such as batch=1-4 or height=64-128."
+)
+tensorrt_options = [
+    click.option("--optimization-level", type=int, help="TensorRT: 0 (fast to build) to 5 (fast to run)."),
+    click.option("--tf32", is_flag=True, help="TensorRT: round float32 factors to TF32."),
+    click.option("--weight-streaming", is_flag=True, help="TensorRT: weights may stay in host memory."),
+    click.option("--refittable", is_flag=True, help="TensorRT: weights can be replaced later."),
+    click.option("--version-compatible", is_flag=True, help="TensorRT: later versions of the major load it."),
+    click.option("--hardware-compatible", is_flag=True, help="TensorRT: every GPU from sm_80 on runs it."),
+]
+
+
+def with_tensorrt_options(command):
+    for option in reversed(tensorrt_options):
+        command = option(command)
+    return command
+
 
 @main.command()
 @click.argument("bundle", type=click.Path(path_type=Path))
 @click.option("--backend", required=True, help="tensorrt, tensorrt-rtx or aot-inductor.")
-@click.option("--gpu", multiple=True, help="What to build for, such as sm_89.  [default: this machine]")
+@gpu_option
 @click.option("--precision", help="Refuse another than this one; engines have that of the graph.")
-@click.option("--range", "ranges", multiple=True, type=Range(), help="Sizes to serve, such as batch=1-4.")
+@range_option
 @click.option("--guidance/--no-guidance", default=None, help="Whether guidance doubles the batch.")
 @click.option("--model", type=click.Path(path_type=Path), help="The exported model; for aot-inductor.")
+@with_tensorrt_options
 @json_option
-def build(bundle, backend, gpu, precision, ranges, guidance, model, as_json) -> None:
+def build(bundle, backend, gpu, precision, ranges, guidance, model, as_json, **options) -> None:
     """Build an engine of BUNDLE, unless it has one that differs in nothing."""
     from zeus_trt.export.build import build_engine
-    from zeus_trt.export.profile import SizeRange
     from zeus_trt.export.retrace import choose_trace
+    from zeus_trt.export.tensorrt import TensorRTOptions
 
-    record = build_engine(
-        bundle, backend, gpu=gpu, precision=precision, guidance=guidance, trace=choose_trace(bundle, model),
-        ranges={name: SizeRange(low, low, high) for name, low, high in ranges},
-        say=lambda text: click.echo(text, err=True),
-    )  # fmt: skip
-    target, seconds = record.spec.target, record.build_seconds
-    click.echo(f"{backend} {record.spec.precision} for {target}: {record.size / 2**20:.1f} MiB in {seconds} s")
+    with show_progress() as on_progress:
+        record = build_engine(
+            bundle, backend, gpu=gpu, precision=precision, guidance=guidance, ranges=read_ranges(ranges),
+            options=TensorRTOptions(**options), trace=choose_trace(bundle, model), on_progress=on_progress, say=say,
+        )  # fmt: skip
+    echo_engine(record)
     echo_json(as_json, json.loads(record.to_json()))
+
+
+@contextlib.contextmanager
+def show_progress() -> Iterator[Callable[[str, float], None]]:
+    """A bar on stderr, if that is a terminal; nothing is left of it, whatever happens in the block."""
+    from tqdm import tqdm
+
+    form = "{desc} {percentage:3.0f}%|{bar}| {elapsed}"
+    with tqdm(total=100, leave=False, disable=None, delay=0.2, file=sys.stderr, bar_format=form) as bar:
+
+        def show(step: str, done: float) -> None:
+            bar.set_description_str(step, refresh=False)
+            bar.update(100 * done - bar.n)
+
+        yield show
+
+
+def say(text: str) -> None:
+    from tqdm import tqdm
+
+    tqdm.write(text, file=sys.stderr)
+
+
+def read_ranges(ranges) -> dict:
+    from zeus_trt.export.profile import SizeRange
+
+    return {name: SizeRange(low, low, high) for name, low, high in ranges}
+
+
+def echo_engine(record) -> None:
+    spec, size = record.spec, record.size / 2**20
+    click.echo(f"{spec.backend} {spec.precision} for {spec.target}: {size:.1f} MiB in {record.build_seconds} s")

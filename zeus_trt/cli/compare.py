@@ -1,33 +1,57 @@
-"""Comparing skipped runs with full ones."""
+"""Comparing eager, compiled and skipped runs, and other accelerations."""
 
 from pathlib import Path
 
 import click
 
 from zeus_trt.cli.group import main
-from zeus_trt.cli.options import Numbers, echo_json, json_option, progress, with_sampling_options
+from zeus_trt.cli.options import Numbers, echo_json, json_option, progress
+
+
+class Names(click.ParamType):
+    """Words with commas between them."""
+
+    name = "name,name,..."
+
+    def convert(self, value, param, ctx) -> tuple[str, ...]:
+        return value if isinstance(value, tuple) else tuple(part.strip() for part in value.split(",") if part.strip())
 
 
 @main.command()
-@click.argument("bundle", type=click.Path(path_type=Path))
-@with_sampling_options
-@click.option("--ratios", type=Numbers(), default="0,2,3,4", show_default=True, help="Ratios to compare.")
-@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Timed runs of each ratio.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Folder for the image grid and the table.")
+@click.argument("path", metavar="BUNDLE|MODEL", type=click.Path(path_type=Path))
+@click.option("--model", type=click.Path(path_type=Path), help="Model folder that a bundle came from: eager reference.")
+@click.option("--backends", "--backend", default="auto", show_default=True, type=Names(), help="Engines.")
+@click.option(
+    "--ratios", type=Numbers(), default="0,2,3,4", show_default=True, help="Skipped steps after each full one."
+)
+@click.option("--plans", type=Names(), default="", help="More step plans: FFXRF,... or JSON files.")
+@click.option(
+    "--predictors", "--predictor", default="zeus", show_default=True, type=Names(), help="Fill skipped steps."
+)
+@click.option("--steps", type=Numbers(), default="50", show_default=True, help="Solver steps.")
+@click.option("--solvers", default="default", show_default=True, type=Names(), help="Such as euler,dpmpp-2m.")
+@click.option("--peers", type=Names(), default="", help="Caches to compare with, such as taylorseer,pab or pab=3.")
+@click.option("--metrics", type=Names(), help="Some of psnr,ssim,latent-error,temporal,lpips,fid; all by default.")
+@click.option("--prompts", type=click.Path(path_type=Path), help="File with a prompt per line, for pipelines.")
+@click.option(
+    "--label", "--labels", "labels", type=Numbers(), help="Class of every image, or one each: 7 or 0,1."
+)
+@click.option("--num-images", type=click.IntRange(1), default=8, show_default=True)
+@click.option("--guidance-scale", default=2.0, show_default=True, help="Classifier-free guidance; 1 turns it off.")
+@click.option("--seed", default=0, show_default=True, help="Image k has the noise of seed + k.")
+@click.option("--mode", default="auto", show_default=True, help="auto, program, or step.")
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Timed runs of each row.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Folder for the report; resumed."
+)
 @json_option
-def compare(
-    bundle, steps, labels, num_images, guidance_scale, seed, predictor, backend, mode, ratios, rounds, output, as_json
-) -> None:
-    """Compare skipped runs of BUNDLE with the full run: time, quality, memory."""
-    from zeus_trt.calibration import compare_ratios
-    from zeus_trt.runtime import Session
+def compare(output, as_json, **options) -> None:
+    """Compare eager, compiled and skipped runs of a model: time, quality, memory."""
+    from zeus_trt.comparing import run_comparison
 
-    session = Session(bundle, backend=backend)
     with progress(None) as bar:
-        comparison = compare_ratios(
-            session, session.label_images(labels, num_images), ratios=ratios, num_steps=steps, batch=num_images,
-            guidance_scale=guidance_scale, seed=seed, predictor=predictor, mode=mode, rounds=rounds, output=output,
-            on_call=bar.update,
-        )  # fmt: skip
+        comparison = run_comparison(output=output, on_run=bar.update, **options)
     click.echo(comparison.to_table())
+    if output:
+        click.echo(f"report: {output / 'report.html'}")
     echo_json(as_json, comparison.to_json())

@@ -16,7 +16,7 @@ def demo(output: Path, as_json: bool) -> None:
     from zeus_trt.demo import run_demo
 
     with progress(None) as bar:
-        comparison = run_demo(output, on_call=bar.update, say=lambda text: click.echo(text, err=True))
+        comparison = run_demo(output, on_run=bar.update, say=lambda text: click.echo(text, err=True))
     click.echo(comparison.to_table())
-    click.echo(f"picture: {output / 'grid.png'}   bundle: {output / 'bundle'}")
+    click.echo(f"report: {output / 'report.html'}   picture: {output / 'grid.png'}   bundle: {output / 'bundle'}")
     echo_json(as_json, comparison.to_json())

@@ -4,36 +4,46 @@ from pathlib import Path
 
 import click
 
+from zeus_trt.cli.build import echo_engine, gpu_option, range_option, read_ranges, say, show_progress
 from zeus_trt.cli.group import main
-from zeus_trt.cli.options import Numbers, Size
+from zeus_trt.cli.options import Numbers, Range, Size
+
+
+def read_batch(ctx, param, value):
+    return (Range().convert(f"batch={value}", param, ctx),) if value else ()
 
 
 @main.command()
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Bundle folder to make.")
 @click.option("--component", help="The denoiser, in a pipeline with two.")
-@click.option("--size", type=Size(), help="Base size of a pipeline's capture in pixels, such as 512x448.")
+@click.option("--size", "sizes", multiple=True, type=Size(), help="Pixels to export a pipeline at, such as 512x448.")
 @click.option("--null-label", type=int, help="Label of unconditional rows.  [default: the model's last]")
 @click.option("--steps", type=Numbers(), default="20,30,50", show_default=True, help="Step counts of stored solvers.")
 @click.option("--precision", default="fp32", show_default=True, help="fp32, fp16 or bf16.")
 @click.option("--keep-fp32", multiple=True, help="Modules that stay in fp32, such as 'down_blocks.0.*'.")
 @click.option("--force", is_flag=True, help="Export bf16 weights in fp16, or fp16 weights in bf16.")
 @click.option("--tolerance", type=float, help="Largest relative error to eager.  [default: the precision's]")
+@click.option("--backend", "backends", multiple=True, help="Build an engine too: tensorrt-rtx, tensorrt, aot-inductor.")
+@gpu_option
+@click.option("--batch", metavar="LOW-HIGH", callback=read_batch, help="Images at once that engines serve.")
+@range_option
 @click.option("--overwrite", is_flag=True, help="Replace an existing bundle.")
-def export(
-    model, output, component, size, null_label, steps, precision, keep_fp32, force, tolerance, overwrite
-) -> None:
+def export(model, output, backends, gpu, batch, ranges, steps, **settings) -> None:
     """Export MODEL to a bundle, and verify it: a diffusers pipeline (folder or hub id), or a bare model folder."""
-    from zeus_trt.export import export_model
+    from zeus_trt.export import export_with_engines
 
     click.echo(f"exporting {model} ...", err=True)
-    bundle = export_model(
-        model, output, component=component, size=size, null_label=null_label, steps=steps, precision=precision,
-        keep_fp32=keep_fp32, force=force, tolerance=tolerance, overwrite=overwrite,
-    )  # fmt: skip
+    with show_progress() as on_progress:
+        bundle, records = export_with_engines(
+            model, output, backends, gpu=gpu, ranges=read_ranges((*batch, *ranges)), on_progress=on_progress, say=say,
+            steps=steps, **settings,
+        )  # fmt: skip
     click.echo(f"{output}: {bundle.manifest.describe()}")
     stored = [str(num_steps) for num_steps in steps if bundle.solver_file(num_steps).is_file()]
     click.echo(f"stored solvers: {', '.join(stored) or 'none, it runs step by step'}")
+    for record in records:
+        echo_engine(record)
 
 
 @main.command()

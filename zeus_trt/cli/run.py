@@ -5,35 +5,45 @@ from pathlib import Path
 import click
 
 from zeus_trt.cli.group import main
-from zeus_trt.cli.options import echo_json, json_option, picture_format, progress, with_sampling_options, writes
+from zeus_trt.cli.options import Numbers, Size, echo_json, json_option, progress
 
 
 @main.command()
-@click.argument("bundle", type=click.Path(path_type=Path))
-@with_sampling_options
+@click.argument("model")
+@click.option("--prompt", "prompts", multiple=True, help="For pipelines: text of every image, or one per image.")
+@click.option("--negative-prompt", help="For pipelines.")
+@click.option("--label", "labels", type=Numbers(), help="Class of every image, or one per image: 7 or 0,1,2.")
+@click.option("--num-images", type=click.IntRange(1), help="[default: one per prompt, 8 of class labels]")
+@click.option("--steps", default=50, show_default=True, help="Solver steps.")
+@click.option("--guidance-scale", type=float, help="1 turns it off.  [default: the pipeline's own, 2 of class labels]")
+@click.option("--seed", default=0, show_default=True, help="Image k has the noise of seed + k.")
 @click.option("--ratio", default=3, show_default=True, help="Skipped steps after each full one; 0 skips none.")
-@click.option("--plan", "plan_text", help="Step plan, such as FFFFXRFXRF, instead of --ratio.")
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Picture to write.")
+@click.option("--plan", help="Step plan instead of --ratio: FFFFXRFXRF, or a .json of calibrate.")
+@click.option("--predictor", default="zeus", show_default=True, help="Rule that fills skipped steps.")
+@click.option("--engine", "bundle", type=click.Path(path_type=Path), help="For pipelines: its bundle, to be run.")
+@click.option("--backend", help="Engine, such as aot-inductor.  [default: the best that is here]")
+@click.option("--mode", default="auto", show_default=True, help="auto, program, or step.")
+@click.option("--size", type=Size(), help="For pipelines: pixels, such as 512x448.")
+@click.option("--frames", type=int, help="For pipelines of videos.")
+@click.option("--image", type=click.Path(path_type=Path), help="For pipelines: a picture to begin with.")
+@click.option("--strength", type=float, help="How much of the picture is made anew, 0..1.")
+@click.option("--device", help="For pipelines.  [default: a GPU if there is one]")
+@click.option("--dtype", help="For pipelines: fp32, fp16 or bf16.  [default: fp32]")
+@click.option("--compare-full", is_flag=True, help="Write the full run too, as NAME-full.")
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Picture or video to write.")
 @json_option
-def run(
-    bundle, steps, labels, num_images, guidance_scale, seed, predictor, backend, mode, ratio, plan_text, output, as_json
-) -> None:
-    """Make pictures with the BUNDLE's engine."""
-    from zeus_trt.pictures import draw_grid
-    from zeus_trt.runtime import Session
-    from zeus_trt.zeus_graph import StepPlan
+def run(plan, as_json, **options) -> None:
+    """Make pictures with a bundle's engine, or with a diffusers pipeline (folder or hub id)."""
+    from zeus_trt.calibration.calibrated_plan import choose_plan
+    from zeus_trt.sampling import run_model
 
-    kind, session = picture_format(output), Session(bundle, backend=backend)
-    plan = StepPlan(plan_text) if plan_text else session.plan(steps, ratio)
-    with writes(output) as temporary, progress(plan.nfe) as bar:
-        result = session.generate(
-            session.label_images(labels, num_images), plan=plan, num_steps=steps, batch=num_images,
-            guidance_scale=guidance_scale, seed=seed, predictor=predictor, mode=mode, on_call=bar.update,
+    if plan:
+        plan, options["predictor"] = choose_plan(
+            plan, options["model"], options["steps"], options["predictor"],
+            lambda sentence: click.echo(f"warning: {sentence}", err=True),
+            guidance_scale=options["guidance_scale"], backend=options["backend"],
         )  # fmt: skip
-        draw_grid({"": result.latents}).save(temporary, format=kind)
-    report = result.report
-    click.echo(
-        f"{output}: {report.nfe} of {plan.num_steps} calls, {report.total_seconds:.2f} s "
-        f"(engine {report.engine_seconds:.2f} s) on {report.backend}, {report.mode} mode"
-    )
-    echo_json(as_json, {"output": str(output), **vars(report)})
+    made = run_model(plan=plan, progress=lambda: progress(None), **options)
+    for one in made:
+        click.echo(one.describe())
+    echo_json(as_json, made[0].to_json())

@@ -1,0 +1,131 @@
+"""Calibrated plans beside the best uniform ones, on the digits models.
+
+    python benchmarks/calibration.py --cache DIR
+
+Every model is exported, 16 trajectories are recorded, and every NFE is calibrated; 64 held-out samples measure the
+winner and the two best uniform plans of as many full steps (any window, any reading). Guidance 2, the checkpoints' own
+solvers. A finished cell is kept in the cache and is not run again. The last line is one JSON object.
+"""
+
+import json
+import time
+from pathlib import Path
+
+import click
+import numpy as np
+import torch
+
+from zeus_trt.calibration.bench import Bench
+from zeus_trt.calibration.calibrate import Samples, calibrate
+from zeus_trt.calibration.calibrated_plan import CalibratedPlan
+from zeus_trt.calibration.record import record
+from zeus_trt.calibration.search import search
+from zeus_trt.calibration.surrogate import Surrogate
+from zeus_trt.calibration.workload import SessionWorkload
+from zeus_trt.export import export_bundle
+from zeus_trt.machine import describe_machine
+from zeus_trt.runtime import Bundle, OnnxRuntimeEngine
+from zeus_trt.zeus_graph import StepPlan
+
+MODELS = ("unet-flow", "unet-epsilon", "unet-v", "dit-flow")
+BUDGETS = {50: (22, 15, 18, 27, 24), 20: (10, 8, 12)}
+ROOT = Path(__file__).parents[1]
+
+
+class Campaign:
+    """The cells of the table, by model and number of steps."""
+
+    def __init__(self, cache: Path, threads: int, samples: Samples):
+        self.cache, self.samples = cache, samples
+        self._threads = threads
+
+    def open(self, model: str) -> SessionWorkload:
+        bundle = self.cache / f"bundle-{model}"
+        if not bundle.exists():
+            export_bundle(ROOT / "examples" / "models" / f"digits-{model}", bundle)
+        opened = Bundle.open(bundle)
+        engine = OnnxRuntimeEngine(opened.onnx, num_threads=self._threads)
+        return SessionWorkload(opened, guidance_scale=2.0, engines={"onnxruntime": engine})
+
+    def run(self, model: str, num_steps: int, budgets: tuple[int, ...]) -> list[dict]:
+        files = {nfe: self.cache / f"{model}-{num_steps}-{nfe}.json" for nfe in budgets}
+        if any(not file.exists() for file in files.values()):
+            workload = self.open(model)
+            trajectories = self.samples.ranges["trajectories"]
+            gram = record(
+                workload, trajectories, num_steps=num_steps, path=self.cache / f"gram-{model}-{num_steps}.npz"
+            )
+            bench = Bench(workload, num_steps)
+            for nfe, file in files.items():
+                if not file.exists():
+                    start = time.perf_counter()
+                    calibrate(workload, gram, bench, nfe, samples=self.samples).save(file)
+                    click.echo(f"{model} N {num_steps} NFE {nfe}: {time.perf_counter() - start:.0f} s", err=True)
+                    click.echo(CalibratedPlan.load(file).describe(), err=True)
+        return [summarise(model, CalibratedPlan.load(file)) for file in files.values()]
+
+    def time_search(self, model: str = "unet-epsilon", num_steps: int = 50, nfe: int = 22) -> dict[str, float]:
+        """Seconds of a search, and microseconds of scoring one plan of many."""
+        workload = self.open(model)
+        program = workload.program(num_steps)
+        gram = record(
+            workload,
+            self.samples.ranges["trajectories"],
+            num_steps=num_steps,
+            path=self.cache / f"gram-{model}-{num_steps}.npz",
+        )
+        start = time.perf_counter()
+        search(program, gram, nfe)
+        seconds = time.perf_counter() - start
+        full = np.array([letter == "F" for letter in str(StepPlan.spread(num_steps, nfe))])
+        plans = np.repeat(full[None], 512, axis=0)
+        rounds = []
+        for _ in range(5):
+            surrogate = Surrogate(program, gram.products.mean(0), gram.feedback, 4)
+            start = time.perf_counter()
+            surrogate.fill(plans)
+            rounds.append((time.perf_counter() - start) / len(plans) * 1e6)
+        return {"search_s": round(seconds, 2), "score_us": round(min(rounds), 1)}
+
+
+def summarise(model: str, found: CalibratedPlan) -> dict:
+    """A row of the table."""
+    best = found.uniform[0]
+    return {
+        "model": model,
+        "num_steps": found.num_steps,
+        "nfe": found.chosen.plan.nfe,
+        "calibrated_db": round(found.chosen.psnr_db, 2),
+        "uniform_db": round(best.psnr_db, 2),
+        "gain_db": round(found.chosen.psnr_db - best.psnr_db, 2),
+        "calibrated": found.calibrated,
+        "plan": str(found.chosen.plan),
+        "uniform_plan": str(best.plan),
+        "uniform_predictor": str(best.predictor),
+        "calls": dict(found.calls),
+    }
+
+
+@click.command()
+@click.option("--cache", type=click.Path(path_type=Path), required=True, help="Folder of finished cells.")
+@click.option("--model", "models", type=click.Choice(MODELS), multiple=True, default=MODELS, help="All by default.")
+@click.option("--threads", default=2, show_default=True)
+@click.option("--held-out", default=64, show_default=True)
+@click.option("-o", "--output", type=click.Path(path_type=Path))
+def main(cache: Path, models: tuple[str, ...], threads: int, held_out: int, output: Path | None) -> None:
+    torch.set_num_threads(threads)
+    cache.mkdir(parents=True, exist_ok=True)
+    campaign = Campaign(cache, threads, Samples(held_out=held_out))
+    rows = []
+    for num_steps, budgets in BUDGETS.items():
+        for model in models:
+            rows += campaign.run(model, num_steps, budgets)
+    head = {"benchmark": "calibration", "guidance_scale": 2.0, "held_out": held_out, "threads": threads}
+    result = {**head, **campaign.time_search(), "machine": describe_machine(), "rows": rows}
+    if output:
+        output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    click.echo(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

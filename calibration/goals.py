@@ -1,0 +1,123 @@
+"""What a user asks of calibration: a budget, a speed-up or a quality."""
+
+import math
+from dataclasses import dataclass, replace
+
+from zeus_trt.calibration.calibrated_plan import CalibratedPlan, Measured
+from zeus_trt.calibration.search import check_nfe
+from zeus_trt.calibration.task import Task
+from zeus_trt.errors import ZeusError
+
+
+@dataclass(frozen=True)
+class Goal:
+    """One of three.
+
+    Args:
+        nfe: Full steps.
+        speedup: Evaluations / full steps, at least.
+        min_psnr: PSNR in dB to the full run, at least.
+
+    Raises:
+        ZeusError: None of them, or more than one.
+    """
+
+    nfe: int | None = None
+    speedup: float | None = None
+    min_psnr: float | None = None
+
+    def __post_init__(self) -> None:
+        given = [name for name, value in vars(self).items() if value is not None]
+        if len(given) != 1:
+            raise ZeusError(
+                f"goal: got {', '.join(given) or 'none'}; expected one of nfe (--budget), speedup and min_psnr. "
+                "Give one of them."
+            )
+
+    def count_full_steps(self, num_evaluations: int) -> int | None:
+        """The full steps that the goal allows; None where a quality is asked for.
+
+        Raises:
+            ZeusError: No plan can have so few, or so many.
+        """
+        if self.speedup is not None:
+            return nfe_for_speedup(num_evaluations, self.speedup)
+        if self.nfe is not None:
+            check_nfe(self.nfe, num_evaluations)
+        return self.nfe
+
+
+def reach(task: Task, goal: Goal) -> CalibratedPlan:
+    """Calibrates for a goal.
+
+    For a quality the fewest full steps are found by bisection; ``max_calls`` holds for each number that is tried.
+
+    Raises:
+        ZeusError: An impossible goal, or a quality that no plan reached; the best one that was measured is named.
+    """
+    nfe = goal.count_full_steps(task.workload.count_evaluations(task.num_steps, task.solver))
+    gram, bench = task.record(), task.bench()
+    if nfe is not None:
+        return task.calibrate(gram, bench, nfe)
+    least = goal.min_psnr or 0.0
+    low, high = min(3, gram.num_evaluations), gram.num_evaluations - 1
+    best, reached = None, -math.inf
+    while low <= high:
+        nfe = (low + high) // 2
+        found = task.calibrate(gram, bench, nfe)
+        reached = max(reached, found.chosen.psnr_db)
+        if found.chosen.psnr_db >= least:
+            best, high = found, nfe - 1
+        else:
+            low = nfe + 1
+    if best is None:
+        raise ZeusError(
+            f"min_psnr: got {least:g} dB, which no plan reached; expected at most {reached:.1f} dB, the best that was "
+            "measured. Ask for less, or run every step in full."
+        )
+    return best
+
+
+def check_plan(task: Task, found: CalibratedPlan) -> CalibratedPlan:
+    """Measures a plan, and the uniform ones beside it, on samples that its calibration never saw.
+
+    Returns:
+        The plan with the new figures: on as many samples as ``task.samples.held_out``.
+
+    Raises:
+        ZeusError: The plan belongs to another model, solver or number of steps.
+    """
+    described = task.workload.describe()
+    found.check(task.workload.program(task.num_steps, task.solver), described.get("weights_sha256"))
+    bench = task.bench()
+    same = all(found.workload.get(name) == described.get(name) for name in ("seed", "labels", "prompts"))
+    first = max(start + count for start, count in found.numbers.values()) if same else 0
+    numbers = range(first, first + task.samples.held_out)
+
+    def again(one: Measured) -> Measured:
+        return Measured(one.plan, one.predictor, bench.measure(one.plan, one.predictor, numbers))
+
+    chosen = again(found.chosen)
+    uniform = sorted(map(again, found.uniform), key=lambda one: -one.psnr_db)
+    return replace(
+        found,
+        chosen=chosen,
+        uniform=tuple(uniform),
+        numbers={**found.numbers, "held_out": (first, task.samples.held_out)},
+        calls={"recording": 0, "measuring": bench.calls},
+    )
+
+
+def nfe_for_speedup(num_evaluations: int, speedup: float) -> int:
+    """The most full steps whose bound on the speed-up, evaluations / NFE, is at least ``speedup``.
+
+    Raises:
+        ZeusError: No plan can be that fast.
+    """
+    least = min(3, num_evaluations)
+    if not 1 <= speedup <= num_evaluations / least:
+        raise ZeusError(
+            f"speedup: got {speedup:g}; expected 1..{num_evaluations / least:.4g} for {num_evaluations} evaluations. "
+            "Three of them are always full."
+        )
+    return math.floor(num_evaluations / speedup + 1e-9)

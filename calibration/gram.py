@@ -1,0 +1,105 @@
+"""What calibration keeps of full trajectories: inner products of their outputs, and how outputs answer to errors."""
+
+import json
+import os
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.files import write_atomically
+
+
+@dataclass(frozen=True, eq=False)
+class Gram:
+    """A handful of full runs, reduced to numbers.
+
+    psi_i is the output used at evaluation i of a full run, after guidance. T trajectories, N evaluations, P probes: runs
+    with skipped steps from the same noise, which show how the output moves with the model input.
+
+    Args:
+        products: (T, N, N) float64: mean over the elements of psi_i psi_j.
+        responses: (T, P, N) float64: the slope of the output's change on the input's change, a least-squares
+            number per evaluation; NaN where the probe skipped or had not yet moved.
+        numbers: The samples recorded, in order.
+        tag: What they were recorded from, JSON data.
+        calls: Denoiser evaluations spent, each sample's counted.
+    """
+
+    products: np.ndarray
+    responses: np.ndarray
+    numbers: tuple[int, ...]
+    tag: Mapping[str, Any]
+    calls: int
+
+    @property
+    def num_evaluations(self) -> int:
+        """N."""
+        return self.products.shape[-1]
+
+    @cached_property
+    def feedback(self) -> np.ndarray:
+        """(N,) float64: by how much an output moves when its model input moves by one.
+
+        The median over trajectories, the mean over probes; interpolated where no probe tells.
+        """
+        known = ~np.isnan(self.responses)
+        medians = np.array(
+            [
+                [
+                    np.median(column[seen]) if seen.any() else np.nan
+                    for column, seen in zip(probe.T, seen_.T, strict=True)
+                ]
+                for probe, seen_ in zip(self.responses.swapaxes(0, 1), known.swapaxes(0, 1), strict=True)
+            ]
+        )
+        told = ~np.isnan(medians)
+        steps = np.flatnonzero(told.any(axis=0))
+        if not steps.size:
+            return np.zeros(self.num_evaluations)
+        means = [medians[told[:, step], step].mean() for step in steps]
+        return np.interp(np.arange(self.num_evaluations), steps, means)
+
+    def extend(self, other: "Gram") -> "Gram":
+        """This and further trajectories of the same tag."""
+        return Gram(
+            np.concatenate([self.products, other.products]),
+            np.concatenate([self.responses, other.responses]),
+            self.numbers + other.numbers,
+            self.tag,
+            self.calls + other.calls,
+        )
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes a .npz file, whole or not at all; no pickle is in it."""
+        facts = json.dumps({"numbers": self.numbers, "tag": self.tag, "calls": self.calls})
+        with write_atomically(Path(path)) as temporary, temporary.open("wb") as file:
+            np.savez(file, products=self.products, responses=self.responses, facts=np.array(facts))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> "Gram":
+        """Reads a file that ``save`` wrote.
+
+        Raises:
+            ZeusError: It is missing or damaged.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                facts = json.loads(str(file["facts"]))
+                products, responses = file["products"], file["responses"]
+            count = len(facts["numbers"])
+            if products.shape != (count, *products.shape[1:2] * 2) or responses.shape[:1] != (count,):
+                raise ValueError("its arrays do not fit each other")
+            if not np.isfinite(products).all():
+                raise ValueError("a value that is not finite")
+            return cls(products, responses, tuple(facts["numbers"]), facts["tag"], int(facts["calls"]))
+        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+            raise ZeusError(
+                f"recorded trajectories: got {path}, which cannot be read ({error}); expected a file that calibration "
+                "wrote. Delete it, and record again."
+            ) from error

@@ -1,0 +1,284 @@
+"""Other accelerations of the same model, for comparison: the caches of diffusers, and cache-dit."""
+
+import contextlib
+import importlib
+import importlib.util
+import logging
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from zeus_trt.errors import ZeusError
+
+PEERS: dict[str, tuple[float, ...]] = {
+    "first-block-cache": (0.05, 0.15),
+    "taylorseer": (3, 5),
+    "pab": (2, 4),
+    "mag-cache": (0.06, 0.24),
+    "faster-cache": (2, 5),
+    "cache-dit": (0.08, 0.24),
+}
+"""Name -> the values of its one dial that are tried: a threshold, or the number of steps that a cache lives."""
+
+_CONTEXT = "all rows"  # guidance is one batched call here, so one history serves all rows
+_BLOCK_PARTS = r".*blocks\.\d+\.(attn\d|ff)"  # attention and feed-forward of a block, as in the method's paper
+_HOOKED = ("forward", "_diffusers_hook", "_cache_config")  # what diffusers leaves in a module's __dict__
+
+
+class UnsupportedError(Exception):
+    """A peer cannot accelerate this model; the message says why."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """An acceleration at one position of its dial.
+
+    Args:
+        name: One of ``PEERS``.
+        value: The dial.
+    """
+
+    name: str
+    value: float
+
+    @classmethod
+    def parse(cls, text: str) -> "tuple[Peer, ...]":
+        """Reads ``taylorseer``, at all values of ``PEERS``, or ``taylorseer=4``.
+
+        Raises:
+            ZeusError: An unknown peer, or a value that is no number.
+        """
+        name, equals, value = text.strip().partition("=")
+        if name not in PEERS:
+            raise ZeusError(f"peer: got {name!r}; expected some of {', '.join(PEERS)}. Choose among these.")
+        try:
+            return tuple(cls(name, float(one)) for one in ([value] if equals else PEERS[name]))
+        except ValueError:
+            raise ZeusError(f"peer: got {text!r}; expected a number after the =. Write it like {name}=2.") from None
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.value:g}"
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What a peer is told about the runs.
+
+    Args:
+        num_evaluations: Calls of the denoiser per run.
+        guided: Whether the batch is unconditional rows first, then conditional ones.
+        num_axes: Of the latents.
+        run: Makes one run; what a calibration needs.
+        calibrated: What calibrations found, kept for the next run.
+    """
+
+    num_evaluations: int
+    guided: bool
+    num_axes: int
+    run: Callable[[], Any]
+    calibrated: dict[str, list[float]] = field(default_factory=dict)
+
+
+@contextmanager
+def apply_peer(peer: Peer, module: torch.nn.Module, situation: Situation) -> Iterator[None]:
+    """Accelerates ``module`` while the block runs; one run per block, since caches keep state.
+
+    Raises:
+        UnsupportedError: The peer does not know this model, or is not installed.
+    """
+    with _restored(module), _quiet(), _watch_timestep(module) as read_timestep:
+        try:
+            if peer.name == "cache-dit":
+                stop = _apply_cache_dit(peer, module)
+            else:
+                _apply_diffusers(peer, module, situation, read_timestep)
+                stop = contextlib.nullcontext()
+        except Exception as error:  # every cache refuses in its own way: IndexError, KeyError, ValueError ...
+            raise UnsupportedError(_explain(error)) from error
+        with stop, _cache_context(module):
+            yield
+
+
+def _apply_diffusers(
+    peer: Peer, module: torch.nn.Module, situation: Situation, read_timestep: Callable[[], float]
+) -> None:
+    from diffusers import hooks
+    from diffusers.hooks import mag_cache
+
+    steps = int(peer.value)
+    axes = {"tensor_format": "BCHW" if situation.num_axes == 4 else "BCFHW"}
+    makes: dict[str, Callable[[], tuple[Callable[..., None], Any]]] = {
+        "first-block-cache": lambda: (
+            hooks.apply_first_block_cache,
+            hooks.FirstBlockCacheConfig(threshold=peer.value),
+        ),
+        "taylorseer": lambda: (
+            hooks.apply_taylorseer_cache,
+            hooks.TaylorSeerCacheConfig(
+                cache_interval=steps,
+                taylor_factors_dtype=torch.float32,
+                cache_identifiers=None if _has_joint_attention(module) else [_BLOCK_PARTS],
+            ),
+        ),
+        "pab": lambda: (
+            hooks.apply_pyramid_attention_broadcast,
+            hooks.PyramidAttentionBroadcastConfig(
+                spatial_attention_block_skip_range=steps, current_timestep_callback=read_timestep
+            ),
+        ),
+        "mag-cache": lambda: (
+            mag_cache.apply_mag_cache,
+            hooks.MagCacheConfig(
+                threshold=peer.value,
+                num_inference_steps=situation.num_evaluations,
+                mag_ratios=_calibrate_mag_cache(module, situation),
+            ),
+        ),
+        "faster-cache": lambda: (
+            hooks.apply_faster_cache,
+            hooks.FasterCacheConfig(
+                spatial_attention_block_skip_range=2,
+                unconditional_batch_skip_range=steps,
+                current_timestep_callback=read_timestep,
+                attention_weight_callback=lambda _: 0.3,
+                is_guidance_distilled=not situation.guided,
+                _unconditional_conditional_input_kwargs_identifiers=[
+                    "hidden_states", "encoder_hidden_states", "timestep", "attention_mask", "encoder_attention_mask",
+                    "class_labels", "sample",
+                ],
+                **axes,
+            ),
+        ),
+    }  # fmt: skip
+    apply, config = makes[peer.name]()
+    before = _count_hooks(module)
+    apply(module, config)
+    layers = _count_hooks(module) - before - (1 if peer.name == "faster-cache" else 0)
+    if layers <= 0:
+        raise UnsupportedError(f"it finds no layer of {type(module).__name__} that it knows")
+
+
+def _has_joint_attention(module: torch.nn.Module) -> bool:
+    """Whether blocks name their attention as diffusers' TaylorSeer expects by default."""
+    return any(re.fullmatch(r".*blocks\.\d+\.attn", name) for name, _ in module.named_modules())
+
+
+def _calibrate_mag_cache(module: torch.nn.Module, situation: Situation) -> list[float]:
+    """Ratios of the residuals' sizes from step to step, as MagCache measures them itself."""
+    from diffusers import hooks
+    from diffusers.hooks import mag_cache
+
+    if "mag-cache" in situation.calibrated:
+        return situation.calibrated["mag-cache"]
+    endless = situation.num_evaluations + 1  # at the last step it would print its ratios and drop them
+    with _restored(module):
+        mag_cache.apply_mag_cache(module, hooks.MagCacheConfig(calibrate=True, num_inference_steps=endless))
+        states = [
+            hook.state_manager
+            for part in module.modules()
+            for hook in getattr(getattr(part, "_diffusers_hook", None), "hooks", {}).values()
+            if hasattr(hook, "state_manager")
+        ]
+        with _cache_context(module):
+            situation.run()
+            situation.calibrated["mag-cache"] = list(states[0].get_state().calibration_ratios)
+    return situation.calibrated["mag-cache"]
+
+
+def _apply_cache_dit(peer: Peer, module: torch.nn.Module) -> contextlib.AbstractContextManager:
+    if importlib.util.find_spec("cache_dit") is None:
+        raise UnsupportedError("cache-dit is not installed: pip install cache-dit")
+    cache_dit: Any = importlib.import_module("cache_dit")
+
+    blocks = next((part for part in module.children() if isinstance(part, torch.nn.ModuleList)), None)
+    if blocks is None:
+        raise UnsupportedError(f"it finds no list of blocks in {type(module).__name__}")
+    adapter = cache_dit.BlockAdapter(
+        transformer=module,
+        blocks=blocks,
+        forward_pattern=cache_dit.ForwardPattern.Pattern_3,
+        check_forward_pattern=False,
+    )
+    first = min(8, len(blocks) // 2)  # its default is 8 blocks that always run
+    config = cache_dit.DBCacheConfig(residual_diff_threshold=peer.value, Fn_compute_blocks=first)
+    cache_dit.enable_cache(adapter, cache_config=config)
+    stop = contextlib.ExitStack()
+    stop.callback(cache_dit.disable_cache, adapter)
+    return stop
+
+
+def _cache_context(module: torch.nn.Module) -> contextlib.AbstractContextManager:
+    from diffusers.models.cache_utils import CacheMixin
+
+    return CacheMixin.cache_context(module, _CONTEXT)  # models without the mixin can be hooked all the same
+
+
+@contextmanager
+def _watch_timestep(module: torch.nn.Module) -> Iterator[Callable[[], float]]:
+    """Yields a function that says the timestep of the current call, on the scale of 0 to 1000."""
+    seen, largest = 0.0, 0.0
+
+    def note(_: torch.nn.Module, args: tuple, inputs: dict[str, Any]) -> None:
+        nonlocal seen, largest
+        timestep = inputs.get("timestep", args[1] if len(args) > 1 else None)
+        seen = float(torch.as_tensor(timestep).flatten()[0])
+        largest = max(largest, seen)
+
+    handle = module.register_forward_pre_hook(note, with_kwargs=True)
+    try:
+        yield lambda: seen * 1000 if largest <= 1.0 else seen
+    finally:
+        handle.remove()
+
+
+@contextmanager
+def _restored(module: torch.nn.Module) -> Iterator[None]:
+    """Removes every hook that diffusers lays on ``module`` and its parts inside the block."""
+    before = {part: {name: vars(part)[name] for name in _HOOKED if name in vars(part)} for part in module.modules()}
+    known = {part: set(was["_diffusers_hook"].hooks) for part, was in before.items() if "_diffusers_hook" in was}
+    try:
+        yield
+    finally:
+        for part, was in before.items():
+            registry: Any = vars(part).get("_diffusers_hook")
+            for name in [name for name in getattr(registry, "hooks", {}) if name not in known.get(part, ())]:
+                registry.remove_hook(name, recurse=False)
+            for name in _HOOKED:
+                if name in was:
+                    setattr(part, name, was[name])
+                elif name in vars(part):
+                    delattr(part, name)
+        for part in known:
+            vars(part)["_diffusers_hook"].invalidate_child_registries_cache()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silences what the caches say about themselves, and torch about the functions that they use."""
+    loggers = [logging.getLogger(name) for name in ("diffusers.hooks", "CACHE_DIT")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _count_hooks(module: torch.nn.Module) -> int:
+    return sum(len(getattr(getattr(part, "_diffusers_hook", None), "hooks", ())) for part in module.modules())
+
+
+def _explain(error: Exception) -> str:
+    if isinstance(error, UnsupportedError):
+        return str(error)
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -1,0 +1,110 @@
+"""Plots of a comparison, each a PNG."""
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from zeus_trt.calibration.comparison import Comparison
+
+_COLOURS = {"F": "#1f4e79", "X": "#e08a1e", "R": "#c9c9c9"}
+_MEANINGS = {"F": "full", "X": "extrapolated", "R": "reused"}
+
+
+def name_rows(comparison: Comparison) -> list[str]:
+    """A name of each row that says all in which the rows differ."""
+    rows = comparison.rows
+    varies = {
+        name: len({getattr(row, name) for row in rows if name != "predictor" or not (row.is_full or row.peer)}) > 1
+        for name in ("backend", "solver", "num_steps", "predictor")
+    }
+    names = []
+    for row in rows:
+        parts = [row.label]
+        if varies["predictor"] and not (row.is_full or row.peer):
+            parts.append(row.predictor)
+        if varies["num_steps"]:
+            parts.append(f"{row.num_steps} steps")
+        parts += [getattr(row, name) for name in ("solver", "backend") if varies[name]]
+        names.append(", ".join(parts))
+    return names
+
+
+def plot_speedup(comparison: Comparison) -> bytes:
+    """Speed-up against PSNR to the full run, with the Pareto front."""
+    figure, axes = _make_figure()
+    points = [
+        (row.speedup.median, row.to_full.psnr_db, name, row)
+        for row, name in zip(comparison.rows, name_rows(comparison), strict=True)
+        if row.speedup and row.to_full.psnr_db is not None
+    ]
+    for is_peer, style in ((False, {"marker": "o", "color": "#1f4e79"}), (True, {"marker": "s", "color": "#b3432b"})):
+        chosen = [(x, y) for x, y, _, row in points if bool(row.peer) == is_peer]
+        if chosen:
+            axes.scatter(*zip(*chosen, strict=True), s=28, label="caches" if is_peer else "skipped steps", **style)
+    for x, y, name, _ in points:
+        axes.annotate(name, (x, y), textcoords="offset points", xytext=(5, 4), fontsize=7)
+    front = find_front([(x, y) for x, y, _, _ in points])
+    if front:
+        axes.plot(*zip(*front, strict=True), color="#888888", linewidth=1, zorder=0, label="Pareto front")
+    axes.set(xlabel="speed-up to the full run of the same engine", ylabel="PSNR to that run, dB")
+    if points:
+        axes.legend(frameon=False, fontsize=8)
+    return _save(figure)
+
+
+def find_front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points that no other beats in both coordinates, by the first."""
+    front: list[tuple[float, float]] = []
+    for point in sorted(points, reverse=True):
+        if not front or point[1] > front[-1][1]:
+            front.append(point)
+    return front[::-1]
+
+
+def plot_trajectories(comparison: Comparison) -> bytes:
+    """Error of the latents after every step, against the full run."""
+    figure, axes = _make_figure()
+    for row, name in zip(comparison.rows, name_rows(comparison), strict=True):
+        errors = row.trajectory_errors
+        if errors and any(errors):
+            steps = [step for step, error in enumerate(errors) if error > 0]
+            style = "--" if row.peer else "-"
+            axes.plot(steps, [errors[step] for step in steps], style, linewidth=1.2, label=name)
+    axes.set(xlabel="step", ylabel="|latents - full| / |full|", yscale="log")
+    if axes.lines:
+        axes.legend(frameon=False, fontsize=7, ncols=1 + len(axes.lines) // 12)
+    return _save(figure)
+
+
+def plot_plans(comparison: Comparison) -> bytes:
+    """What happens at each step, a strip per plan."""
+    from matplotlib.patches import Patch
+
+    names: dict[str, str] = {}
+    for row in comparison.rows:
+        if not row.peer:
+            names.setdefault(row.plan, f"{row.label}, {row.plan.count('F')} of {len(row.plan)}")
+    figure, axes = _make_figure(height=1.0 + 0.32 * len(names))
+    for height, plan in enumerate(names):
+        colours = [_COLOURS[kind] for kind in plan]
+        axes.barh([height] * len(plan), [0.9] * len(plan), left=range(len(plan)), height=0.7, color=colours)
+    axes.set(yticks=range(len(names)), yticklabels=list(names.values()), xlabel="step")
+    axes.invert_yaxis()
+    patches = [Patch(color=colour, label=_MEANINGS[kind]) for kind, colour in _COLOURS.items()]
+    figure.legend(handles=patches, loc="outside upper right", ncols=3, frameon=False, fontsize=8)
+    return _save(figure)
+
+
+def _make_figure(height: float = 4.2) -> tuple[Any, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.5, height), layout="constrained")
+    axes = figure.add_subplot()
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def _save(figure: Any) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=120)
+    return buffer.getvalue()

@@ -1,0 +1,163 @@
+"""Recording full trajectories for calibration."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from zeus_trt.calibration.gram import Gram
+from zeus_trt.calibration.workload import Setting, Workload
+from zeus_trt.errors import ZeusError
+from zeus_trt.runtime import Step
+from zeus_trt.zeus_graph import SolverProgram, StepPlan, json_file
+
+_COLUMNS = 1 << 16  # elements of an output that become float64 at a time
+
+
+def record(
+    workload: Workload,
+    numbers: Sequence[int],
+    *,
+    num_steps: int = 50,
+    solver: str = "default",
+    backend: str = "onnxruntime",
+    batch: int = 8,
+    path: Path | None = None,
+    on_calls: Callable[[int], Any] | None = None,
+) -> Gram:
+    """Runs full trajectories, and keeps of them what scoring plans needs.
+
+    Every batch runs in full once, and with ``probe_plans`` twice more, to see how outputs answer to moved inputs.
+    The outputs of one batch are held meanwhile: N latents per sample.
+
+    Args:
+        workload: What is sampled.
+        numbers: Which samples.
+        num_steps: Solver steps.
+        solver: As in ``Setting``.
+        backend: As in ``Setting``.
+        batch: Samples at a time.
+        path: A file that is written after every batch. If it holds recordings of the same kind already, the samples
+            in it are not run again.
+        on_calls: Told after every batch how many denoiser evaluations it took.
+
+    Raises:
+        ZeusError: The solver is not linear, the outputs are not finite, or ``path`` cannot be read or written.
+    """
+    program = workload.program(num_steps, solver)
+    if path is not None:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+    tag = make_tag(workload, program, num_steps, solver, backend)
+    gram = _resume(path, tag)
+    missing = [number for number in numbers if gram is None or number not in gram.numbers]
+    for start in range(0, len(missing), batch):
+        part = _record_batch(workload, program, missing[start : start + batch], tag, num_steps, solver, backend)
+        gram = part if gram is None else gram.extend(part)
+        if path is not None:
+            gram.save(path)
+        if on_calls:
+            on_calls(part.calls)
+    if gram is None:
+        raise ZeusError("trajectories: got none; expected one at least. Give more.")
+    wanted = [gram.numbers.index(number) for number in numbers]
+    return Gram(gram.products[wanted], gram.responses[wanted], tuple(numbers), tag, gram.calls)
+
+
+def make_tag(workload: Workload, program: SolverProgram, num_steps: int, solver: str, backend: str) -> dict[str, Any]:
+    """All that recorded trajectories depend on, but their numbers: JSON data."""
+    return json_file.plain(
+        {
+            "workload": workload.describe(),
+            "solver": solver,
+            "fingerprint": program.fingerprint,
+            "num_steps": num_steps,
+            "backend": backend,
+        }
+    )
+
+
+def probe_plans(num_evaluations: int) -> tuple[StepPlan, ...]:
+    """Plans that move model inputs a little: dense and sparse, so that most evaluations are full in one of them."""
+    counts = {max(min(3, num_evaluations), round(share * num_evaluations)) for share in (0.44, 0.3)}
+    return tuple(StepPlan.spread(num_evaluations, nfe) for nfe in sorted(counts))
+
+
+def _resume(path: Path | None, tag: dict[str, Any]) -> Gram | None:
+    if path is None or not Path(path).exists():
+        return None
+    found = Gram.load(path)
+    if found.tag != tag:
+        other = sorted(name for name in tag if found.tag.get(name) != tag[name])
+        raise ZeusError(
+            f"recorded trajectories: got {path}, recorded with another {' and '.join(other)}; expected the same. "
+            "Give another file, or delete it."
+        )
+    return found
+
+
+def _record_batch(
+    workload: Workload,
+    program: SolverProgram,
+    numbers: Sequence[int],
+    tag: dict[str, Any],
+    num_steps: int,
+    solver: str,
+    backend: str,
+) -> Gram:
+    count, outputs = program.num_evaluations, []
+    plans = probe_plans(count)
+    responses = np.full((len(numbers), len(plans), count), np.nan)
+
+    def run(plan: StepPlan, on_step: Callable[[Step], None]) -> int:
+        setting = Setting(plan, num_steps, solver=solver, backend=backend)
+        return workload.run(setting, numbers, on_step).report.nfe * len(numbers)
+
+    calls = run(StepPlan("F" * count), lambda step: outputs.append(_flatten(step.output).clone()))
+    products = _multiply(outputs)
+    if not np.isfinite(products).all():
+        raise ZeusError("trajectories: got outputs that are not finite; expected numbers. Run the model in full first.")
+    for place, plan in enumerate(plans):
+        calls += run(plan, _Probe(program, outputs, responses[:, place]).see)
+    return Gram(products, responses, tuple(numbers), tag, calls)
+
+
+class _Probe:
+    """Follows how far a skipped run has moved from the full one, by the solver's matrices."""
+
+    def __init__(self, program: SolverProgram, outputs: Sequence[torch.Tensor], responses: np.ndarray):
+        self._program, self._outputs, self._responses = program, outputs, responses
+        self._moved = [torch.zeros_like(outputs[0])]  # of the solver's state
+
+    def see(self, step: Step) -> None:
+        change = _flatten(step.output) - self._outputs[step.index]
+        moved = _combine(self._program.input_rows[step.index], self._moved)
+        if step.kind == "F":
+            size = moved.double().square().sum(1)
+            slope = (moved.double() * change.double()).sum(1) / size
+            self._responses[:, step.index] = torch.where(size > 0, slope, torch.nan).cpu().numpy()
+        rows = self._program.matrices[step.index]
+        self._moved = [_combine(row, [*self._moved, change]) for row in rows]
+
+
+def _flatten(output: torch.Tensor) -> torch.Tensor:
+    return output.detach().float().flatten(1)
+
+
+def _combine(row: np.ndarray, latents: Sequence[torch.Tensor]) -> torch.Tensor:
+    total = torch.zeros_like(latents[0])
+    for weight, latent in zip(row, latents, strict=True):
+        if weight:
+            total = total.add(latent, alpha=float(weight))
+    return total
+
+
+def _multiply(outputs: Sequence[torch.Tensor]) -> np.ndarray:
+    """(batch, N, N) float64: mean products of the outputs of every sample."""
+    size = outputs[0].shape[1]
+    total = torch.zeros(len(outputs[0]), len(outputs), len(outputs), dtype=torch.float64, device=outputs[0].device)
+    for start in range(0, size, _COLUMNS):
+        block = torch.stack([output[:, start : start + _COLUMNS] for output in outputs], 1).double()
+        total += block @ block.mT
+    return (total / size).cpu().numpy()

@@ -1,0 +1,144 @@
+"""From what was measured of each cell to the rows of a comparison."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from zeus_trt.calibration.cell_cache import Record
+from zeus_trt.calibration.cells import Cell
+from zeus_trt.calibration.comparison import SPREAD_LIMIT, Row, Speedup, Times
+from zeus_trt.calibration.quality import UNMEASURED, Quality, measure_quality
+from zeus_trt.calibration.subject import EAGER
+from zeus_trt.calibration.timing import Run
+from zeus_trt.zeus_graph import Predictor
+
+
+def make_rows(
+    cells: Sequence[Cell],
+    records: Mapping[str, Record],
+    notes: Mapping[str, str],
+    rounds: int,
+    num_images: int,
+    metrics: tuple[str, ...],
+) -> tuple[Row, ...]:
+    """Makes one row per cell.
+
+    Args:
+        cells: In the order of the rows.
+        records: What was measured, by the cell's key; with those of the eager model, where there is one.
+        notes: Why a cell did not run, by its key.
+        rounds: How many of the timed runs count.
+        num_images: Images of a run.
+        metrics: Of ``METRICS``.
+
+    Raises:
+        ZeusError: Images of another size than those of the full run.
+    """
+    rows = []
+    for cell in cells:
+        record, note = records.get(cell.key), notes.get(cell.key)
+        setting = cell.setting
+        row = Row(
+            label=cell.label, backend=setting.backend, solver=setting.solver, num_steps=setting.num_steps,
+            ratio=cell.ratio, plan=str(setting.plan), predictor=str(Predictor.parse(setting.predictor)),
+            peer=str(cell.peer) if cell.peer else None, note=note,
+        )  # fmt: skip
+        if record and not note:
+            row = _fill(row, cell, record, _find_references(cell, cells, records), rounds, num_images, metrics)
+        rows.append(row)
+    return tuple(rows)
+
+
+@dataclass(frozen=True)
+class _References:
+    """Full runs that a cell is measured against: its own, the eager model's, and that of the most steps."""
+
+    full: Record | None
+    eager: Record | None
+    longest: Record | None
+
+
+def _find_references(cell: Cell, cells: Sequence[Cell], records: Mapping[str, Record]) -> _References:
+    alike = [other for other in cells if other.is_full and other.group[:2] == cell.group[:2]]
+    longest = max(alike, key=lambda other: other.setting.num_steps, default=None)
+    several = len({other.setting.num_steps for other in alike}) > 1
+    return _References(
+        records.get(cell.find_full().key),
+        records.get(cell.find_full(EAGER).key),
+        records.get(longest.key) if longest and several else None,
+    )
+
+
+def _fill(
+    row: Row,
+    cell: Cell,
+    record: Record,
+    references: _References,
+    rounds: int,
+    num_images: int,
+    metrics: tuple[str, ...],
+) -> Row:
+    runs = record.runs[:rounds]
+    first, plan = runs[0], cell.setting.plan
+    full, eager = references.full, references.eager
+    times = _summarize(runs, num_images)
+    speedup = compare_times(runs, full.runs[:rounds]) if full else None
+    devices = [run.device_mib for run in runs if run.device_mib is not None]
+    bound = plan.num_steps / first.nfe
+    return replace(
+        row,
+        plan=first.plan,
+        mode=first.mode,
+        nfe=first.nfe,
+        nfe_equivalent=record.nfe_equivalent if cell.peer else float(first.nfe),
+        speedup_bound=None if cell.peer else bound,
+        times=times,
+        speedup=speedup,
+        speedup_to_eager=compare_times(runs, eager.runs[:rounds]) if eager and len(eager.runs) >= rounds else None,
+        host_mib=max(run.host_mib for run in runs),
+        device_mib=max(devices, default=None),
+        to_full=_measure(record, full, metrics),
+        to_eager=_measure(record, eager, metrics),
+        to_longest=_measure(record, references.longest, metrics),
+        trajectory_errors=record.trajectory_errors,
+        marks=mark(cell, runs, times, speedup),
+    )
+
+
+def _summarize(runs: Sequence[Run], num_images: int) -> Times:
+    totals = [run.total_ms for run in runs]
+    return Times(
+        total_ms=median(totals),
+        total_ms_min=min(totals),
+        total_ms_max=max(totals),
+        engine_ms=median(run.engine_ms for run in runs),
+        loop_ms=median(run.loop_ms for run in runs),
+        ms_per_image=median(totals) / num_images,
+    )
+
+
+def compare_times(runs: Sequence[Run], full: Sequence[Run]) -> Speedup:
+    """How much faster runs are than the full runs of the same rounds."""
+    ratios = [other.total_ms / run.total_ms for run, other in zip(runs, full, strict=False)]
+    return Speedup(median(ratios), min(ratios), max(ratios))
+
+
+def mark(cell: Cell, runs: Sequence[Run], times: Times, speedup: Speedup | None) -> str:
+    """The marks of a row: what makes its figures doubtful."""
+    plan, asked = cell.setting.plan, cell.setting.backend
+    marks = ""
+    if speedup and cell.peer is None and speedup.median > plan.speedup_bound:
+        marks += "!"
+    if times.total_ms_max - times.total_ms_min > SPREAD_LIMIT * times.total_ms:
+        marks += "~"
+    if any(run.nfe != plan.nfe or not run.nfe <= run.engine_calls <= 2 * run.nfe for run in runs):
+        marks += "#"
+    if any(run.backend != asked or run.eager_calls for run in runs):
+        marks += "?"
+    return marks
+
+
+def _measure(record: Record, reference: Record | None, metrics: tuple[str, ...]) -> Quality:
+    if reference is None:
+        return UNMEASURED
+    return measure_quality(record.latents, reference.latents, record.images, reference.images, metrics)

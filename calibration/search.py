@@ -1,0 +1,159 @@
+"""Searching plans by their surrogate, without the model."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from zeus_trt.calibration.gram import Gram
+from zeus_trt.calibration.surrogate import Surrogate, predict_errors, predict_psnr
+from zeus_trt.errors import ZeusError
+from zeus_trt.zeus_graph import WINDOWS, Predictor, SolverProgram, StepPlan
+
+ORDERS = (3, 4)
+"""How many past full outputs a fitted predictor may read: both are tried."""
+
+_EXPONENTS = (0.8, 1.0, 1.25, 1.5)  # of the starts: above 1 denser at the beginning
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A plan with its predictor, and the PSNR in dB that is predicted for its latents."""
+
+    plan: StepPlan
+    predictor: str | Predictor
+    predicted_db: float
+
+
+def search(
+    program: SolverProgram,
+    gram: Gram,
+    nfe: int,
+    *,
+    restarts: int = 2,
+    seed: int = 0,
+    on_start: Callable[[int], Any] | None = None,
+) -> tuple[Candidate, ...]:
+    """Finds plans of ``nfe`` full steps with fitted predictors, by local search from several starts.
+
+    A move shifts one full step to the place of a skipped one; the best move is taken until none helps.
+
+    Args:
+        program: The traced solver.
+        gram: Recorded trajectories of this solver.
+        nfe: Number of full steps, 3 or more.
+        restarts: Random starts besides the regular ones.
+        seed: Of the random starts.
+        on_start: Told 1 after every start that is done.
+
+    Returns:
+        The local optima, best predicted first within each order, the orders in turn.
+
+    Raises:
+        ZeusError: An impossible ``nfe``, or trajectories of another number of steps.
+    """
+    count = program.num_evaluations
+    check_nfe(nfe, count)
+    if gram.num_evaluations != count:
+        raise ZeusError(
+            f"recorded trajectories: got {gram.num_evaluations} evaluations; expected the solver's {count}. "
+            "Record this solver."
+        )
+    if nfe == count:
+        return (Candidate(StepPlan("F" * count), "zeus", predict_psnr(program, gram, StepPlan("F" * count), "zeus")),)
+    weighted = _weigh_trajectories(program, gram, nfe)
+    starts = _make_starts(count, nfe, restarts, seed)
+    found = []
+    for order in ORDERS:
+        surrogate = Surrogate(program, weighted, gram.feedback, order)
+        optima: dict[bytes, tuple[float, np.ndarray]] = {}
+        for start in starts:
+            error, full = _descend(surrogate, start)
+            optima[full.tobytes()] = (error, full)
+            if on_start:
+                on_start(1)
+        best = sorted(optima.values(), key=lambda one: (one[0], one[1].tobytes()))
+        found.append([_finish(program, gram, surrogate, full) for _, full in best])
+    longest = max(len(candidates) for candidates in found)
+    return tuple(candidates[k] for k in range(longest) for candidates in found if k < len(candidates))
+
+
+def check_nfe(nfe: int, num_evaluations: int) -> None:
+    """Raises ZeusError unless a plan can have that many full steps."""
+    least = min(3, num_evaluations)
+    if not least <= nfe <= num_evaluations:
+        raise ZeusError(
+            f"budget: got {nfe} full steps; expected {least}..{num_evaluations}. The first two steps and the last are "
+            "always full."
+        )
+
+
+def list_uniform(num_evaluations: int, nfe: int) -> tuple[tuple[StepPlan, str], ...]:
+    """Uniform plans of that many full steps: evenly spread, and every window and ratio that meets it, each reading."""
+    plans = [StepPlan.spread(num_evaluations, nfe)]
+    for window in WINDOWS.values():
+        plans += [StepPlan.uniform(num_evaluations, ratio, window) for ratio in range(1, num_evaluations)]
+    fitting = dict.fromkeys(plan for plan in plans if plan.nfe == nfe)
+    found: dict[str, tuple[StepPlan, str]] = {}
+    for plan in fitting:
+        for reading in ("zeus", "zeus-paper", "zeus-previous-full"):
+            rows = Predictor.parse(reading).rows(plan)
+            found.setdefault(repr((plan.full_steps, rows)), (plan, reading))
+    return tuple(found.values())
+
+
+def _weigh_trajectories(program: SolverProgram, gram: Gram, nfe: int) -> np.ndarray:
+    """The Gram matrix whose trajectories count by the inverse of their error: the mean is to be one of dB."""
+    errors = predict_errors(program, gram, StepPlan.spread(program.num_evaluations, nfe), "lagrange-2")
+    weights = 1 / np.maximum(errors, errors.max() * 1e-6)
+    return np.einsum("t,tij->ij", weights / weights.sum(), gram.products)
+
+
+def _make_starts(count: int, nfe: int, restarts: int, seed: int) -> list[np.ndarray]:
+    """(N,) bool each: warped spreads, and random plans."""
+    starts = {}
+    inner = np.arange(1, nfe - 2)
+    for exponent in _EXPONENTS:
+        steps = [0, 1, count - 1, *(1 + np.round((count - 2) * (inner / (nfe - 2)) ** exponent).astype(int))]
+        full = np.isin(np.arange(count), steps)
+        if full.sum() < nfe:  # two fell on one place
+            full[np.flatnonzero(~full)[: nfe - full.sum()]] = True
+        starts[full.tobytes()] = full
+    generator = np.random.default_rng(seed)
+    for _ in range(restarts):
+        steps = [0, 1, count - 1, *(2 + generator.permutation(count - 3)[: nfe - 3])]
+        full = np.isin(np.arange(count), steps)
+        starts[full.tobytes()] = full
+    return list(starts.values())
+
+
+def _descend(surrogate: Surrogate, full: np.ndarray) -> tuple[float, np.ndarray]:
+    """The local optimum below a start, and its error."""
+    longest = max(2 * -(-full.size // int(full.sum())), int(np.diff(np.flatnonzero(full)).max()))
+    best = float(surrogate.fill(full[None]).errors[0])
+    while True:
+        moves = _list_moves(full, longest)
+        if not len(moves):
+            return best, full
+        errors = surrogate.fill(moves).errors
+        place = int(errors.argmin())
+        if not errors[place] < best * (1 - 1e-6):
+            return best, full
+        best, full = float(errors[place]), moves[place]
+
+
+def _list_moves(full: np.ndarray, longest: int) -> np.ndarray:
+    """(moves, N) bool: one inner full step shifted, no gap longer than ``longest``."""
+    inner = [step for step in np.flatnonzero(full) if 2 <= step < full.size - 1]
+    pairs = np.array([(old, new) for old in inner for new in np.flatnonzero(~full)], int).reshape(-1, 2)
+    moves = np.repeat(full[None], len(pairs), axis=0)
+    places = np.arange(len(pairs))
+    moves[places, pairs[:, 0]], moves[places, pairs[:, 1]] = False, True
+    return moves[[int(np.diff(np.flatnonzero(move)).max()) <= longest for move in moves]]
+
+
+def _finish(program: SolverProgram, gram: Gram, surrogate: Surrogate, full: np.ndarray) -> Candidate:
+    plan = StepPlan.from_full_steps(full.size, [int(step) for step in np.flatnonzero(full)])
+    predictor = surrogate.fill(full[None]).predictor(0)
+    return Candidate(plan, predictor, predict_psnr(program, gram, plan, predictor))

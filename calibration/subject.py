@@ -1,0 +1,173 @@
+"""What a comparison is about: a model, the engines that run it, and the eager model beside them."""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from zeus_trt.calibration.timing import read_clock
+from zeus_trt.calibration.workload import SessionWorkload, Workload
+from zeus_trt.errors import ZeusError
+from zeus_trt.export import export_bundle
+from zeus_trt.export.model import Model, load_model
+from zeus_trt.machine import LIBRARIES, find_version
+from zeus_trt.runtime import Bundle, Denoiser
+from zeus_trt.runtime.eager_engine import EagerEngine
+from zeus_trt.runtime.engine import Engine
+from zeus_trt.runtime.engine_folder import Needs, find_engine, list_engines
+from zeus_trt.runtime.engines import BACKENDS, choose_engine
+from zeus_trt.runtime.manifest import FILE_NAME
+
+EAGER = "eager"
+KNOWN_BACKENDS = (EAGER, *BACKENDS)
+
+
+@dataclass(frozen=True)
+class EngineFacts:
+    """An engine that was opened.
+
+    Args:
+        identity: All that tells it from others, as JSON data.
+        load_seconds: How long opening took.
+        build_seconds: How long it was built, if it says so.
+        problem: Why it could not be opened; None if it was.
+    """
+
+    identity: Mapping[str, Any] = field(default_factory=dict)
+    load_seconds: float = 0.0
+    build_seconds: float | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A workload, and what is known about its engines.
+
+    Args:
+        name: Of the model.
+        workload: What runs.
+        engines: By backend; those that could not be opened too.
+        asked: Backends that were asked for, ``auto`` by the name of what it became.
+        module: The eager denoiser that the ``eager`` backend calls; None if there is none.
+        denoiser_class: Name of its class, whether it is here or not; None if it is not known.
+    """
+
+    name: str
+    workload: Workload
+    engines: Mapping[str, EngineFacts]
+    asked: tuple[str, ...]
+    module: torch.nn.Module | None = None
+    denoiser_class: str | None = None
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """Backends that run."""
+        return tuple(name for name, facts in self.engines.items() if facts.problem is None)
+
+
+def open_subject(
+    path: str | Path,
+    *,
+    model: str | Path | None = None,
+    backends: Sequence[str] = ("onnxruntime",),
+    labels: Sequence[int] | None = None,
+    prompts: Path | None = None,
+    guidance_scale: float = 1.0,
+    seed: int = 0,
+    folder: Path | None = None,
+) -> Subject:
+    """Opens what is to be compared, and every engine, each timed.
+
+    Args:
+        path: A bundle, or a model folder, which is exported first.
+        model: The model folder that a bundle came from: the eager reference.
+        backends: Of ``KNOWN_BACKENDS``, or ``auto``. One that does not open is kept with its reason, if another does.
+        labels: Class labels, one per sample, in turn.
+        prompts: A file of prompts, for pipelines.
+        guidance_scale: Classifier-free guidance; 1 turns it off.
+        seed: Sample k draws its noise from seed + k.
+        folder: Where the bundle of a model folder goes.
+
+    Raises:
+        ZeusError: Neither bundle nor model, a model of other weights than the bundle, an unknown backend, ``eager``
+            without a model, or no engine that opens.
+    """
+    for name in backends:
+        if name not in (*KNOWN_BACKENDS, "auto"):
+            raise ZeusError(f"backend: got {name!r}; expected some of {', '.join(KNOWN_BACKENDS)}. Choose among these.")
+    if prompts is not None:  # a pipeline's workload takes them: open it here, the rest works with any workload
+        raise ZeusError("prompts: got a file for a model of class labels; expected --label. Leave it out.")
+    bundle, eager = _open_bundle(Path(path), model, folder)
+    if EAGER in backends and eager is None:
+        raise ZeusError("backend: got eager without the model; expected its folder. Give it with --model.")
+    engines: dict[str, Denoiser] = {}
+    facts: dict[str, EngineFacts] = {}
+    asked: list[str] = []
+    for name in dict.fromkeys([*backends, *([EAGER] if eager else [])]):
+        try:
+            start = read_clock()
+            engine = _open(bundle, name, eager)
+            seconds = read_clock() - start
+        except ZeusError as error:
+            facts[name] = EngineFacts(problem=str(error))
+        else:
+            asked += [engine.backend] if name == "auto" else []
+            name = engine.backend if name == "auto" else name
+            engines[name], facts[name] = engine, _describe(bundle, engine, seconds)
+        asked += [name] if name in backends else []
+    if not any(name in engines for name in asked):
+        raise ZeusError(next(fact.problem for fact in facts.values() if fact.problem))
+    workload = SessionWorkload(bundle, labels, guidance_scale, seed, engines)
+    manifest = bundle.manifest
+    names = tuple(dict.fromkeys(asked))
+    return Subject(manifest.model, workload, facts, names, eager.denoiser if eager else None, manifest.denoiser_class)
+
+
+def _open(bundle: Bundle, backend: str, eager: Model | None) -> Engine:
+    if backend == EAGER and eager:
+        return EagerEngine(eager.denoiser, bundle.manifest.inputs)
+    return choose_engine(bundle, backend)[0]
+
+
+def _open_bundle(path: Path, model: str | Path | None, folder: Path | None) -> tuple[Bundle, Model | None]:
+    if (path / FILE_NAME).is_file() or not path.is_dir():
+        bundle = Bundle.open(path)
+        eager = load_model(model) if model else None
+    else:
+        eager = load_model(path)
+        bundle = _export(path, eager, folder)
+    if eager and eager.weights_sha256 != bundle.manifest.weights_sha256:
+        raise ZeusError(
+            f"model: got {eager.name} with other weights than the bundle's; expected the model that was exported. "
+            "Export it again, or give another folder."
+        )
+    return bundle, eager
+
+
+def _export(path: Path, eager: Model, folder: Path | None) -> Bundle:
+    if folder is None:
+        raise ZeusError(f"output: got none for the model folder {path}; expected a place for its bundle. Give -o.")
+    target = folder / "bundle"
+    versions = {name: find_version(name) or "missing" for name in LIBRARIES}
+    with contextlib.suppress(ZeusError):  # none, or a damaged one
+        found = Bundle.open(target)
+        if found.manifest.weights_sha256 == eager.weights_sha256 and found.manifest.versions == versions:
+            return found
+    return export_bundle(path, target, overwrite=True)
+
+
+def _describe(bundle: Bundle, engine: Engine, seconds: float) -> EngineFacts:
+    info, built = engine.info, None
+    if any(found.record.spec.backend == info.backend for found in list_engines(bundle.path)):
+        built = find_engine(bundle.path, Needs.of(bundle.manifest, info.backend, info.device)).record
+    identity = {
+        "backend": info.backend,
+        "precision": info.precision,
+        "device": str(info.device),
+        "bytes": info.bytes,
+        "key": built.key if built else None,
+    }
+    return EngineFacts(identity, seconds, built.build_seconds if built else None)

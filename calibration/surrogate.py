@@ -1,0 +1,144 @@
+"""The whole run in miniature: plans are scored, and predictors fitted to them, without the model."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import comb
+
+import numpy as np
+
+from zeus_trt.calibration.gram import Gram
+from zeus_trt.zeus_graph import Predictor, SolverProgram, StepPlan
+from zeus_trt.zeus_graph.predictor import Row
+
+_RIDGE = 1e-3  # of each difference's own square
+_RANK = 1e-10  # directions of less energy than this share of the largest are left out
+
+
+@dataclass(frozen=True)
+class Filled:
+    """Plans with fitted predictors.
+
+    Args:
+        sources: (plans, N, order): the past full steps that a skipped step reads, newest first.
+        weights: (plans, N, order): their weights; zero at full steps.
+        errors: (plans,): squared error of the final latents, in the surrogate's unit.
+    """
+
+    sources: np.ndarray
+    weights: np.ndarray
+    errors: np.ndarray
+
+    def predictor(self, place: int) -> Predictor:
+        """The table of one plan."""
+        pairs = enumerate(zip(self.sources[place], self.weights[place], strict=True))
+        rows = {
+            step: {int(k): float(w) for k, w in zip(sources, weights, strict=True) if w}
+            for step, (sources, weights) in pairs
+            if weights.any()
+        }
+        return Predictor.from_table(rows)
+
+
+class Surrogate:
+    """Outputs as a few numbers each, with the inner products of the recorded ones, and their feedback.
+
+    A run with skipped steps is simulated in full: a full step at an input that has moved by d gives the recorded
+    output plus ``feedback`` times d; a skipped step gives a weighted sum of the last full outputs. The weights begin
+    as the line through the last two, and are corrected, step by step, by the ridge regression that brings the sample
+    after the step nearest to the recorded one: whatever error has come before is part of what they correct.
+
+    Args:
+        program: The traced solver.
+        gram: (N, N): inner products of the outputs.
+        feedback: (N,): as in ``Gram``.
+        order: How many past full outputs a skipped step reads.
+    """
+
+    def __init__(self, program: SolverProgram, gram: np.ndarray, feedback: np.ndarray, order: int):
+        values, vectors = np.linalg.eigh(gram)
+        kept = values > values[-1] * _RANK
+        self._psi = np.ascontiguousarray(vectors[:, kept] * np.sqrt(values[kept]))
+        self._program, self._feedback, self._order = program, feedback, order
+        # Rows: the newest output, its first difference, its second, ...
+        self._differences = np.array([[(-1) ** k * comb(n, k) for k in range(order)] for n in range(order)], float)
+
+    def fill(self, full: np.ndarray) -> Filled:
+        """Fits predictors to plans, and scores them.
+
+        Args:
+            full: (plans, N) bool: which evaluations are full; the first two and the last must be.
+        """
+        count, steps = full.shape
+        rank = self._psi.shape[1]
+        used = np.zeros((count, steps, rank))
+        moved = np.zeros((count, 1, rank))  # of the solver's state, against the recorded run
+        recent, known = np.zeros((count, self._order), int), np.zeros(count, int)
+        sources, weights = np.zeros((count, steps, self._order), int), np.zeros((count, steps, self._order))
+        for step, (row, matrix) in enumerate(zip(self._program.input_rows, self._program.matrices, strict=True)):
+            output = self._psi[step] + self._feedback[step] * (row @ moved)
+            skipped, ran = np.flatnonzero(~full[:, step]), np.flatnonzero(full[:, step])
+            if skipped.size:
+                past = recent[skipped]
+                features = used[skipped[:, None], past]
+                wanted = self._psi[step] - (matrix[0, :-1] @ moved[skipped]) / matrix[0, -1]
+                fitted = self._fit(step, past, known[skipped], features, wanted)
+                output[skipped] = (fitted[:, None] @ features)[:, 0]
+                sources[skipped, step], weights[skipped, step] = past, fitted
+            used[:, step] = output
+            recent[ran, 1:] = recent[ran, :-1]
+            recent[ran, 0] = step
+            known[ran] += 1
+            moved = matrix @ np.concatenate([moved, (output - self._psi[step])[:, None]], axis=1)
+        return Filled(sources, weights, np.square(moved[:, 0]).sum(axis=1))
+
+    def _fit(
+        self, step: int, past: np.ndarray, known: np.ndarray, features: np.ndarray, wanted: np.ndarray
+    ) -> np.ndarray:
+        slope = (step - past[:, 0]) / (past[:, 0] - past[:, 1])
+        line = np.zeros(past.shape)
+        line[:, 0], line[:, 1] = 1 + slope, -slope
+        there = np.arange(self._order) < known[:, None]
+        differences = (self._differences @ features) * there[:, :, None]
+        missing = wanted - (line[:, None] @ features)[:, 0]
+        products = differences @ differences.swapaxes(1, 2)
+        squares = np.einsum("pkk->pk", products)
+        products = products + np.eye(self._order) * np.where(squares > 0, _RIDGE * squares, 1.0)[:, None]
+        corrections = np.linalg.solve(products, differences @ missing[:, :, None])[..., 0]
+        return line + corrections @ self._differences
+
+
+def weigh_error(program: SolverProgram, rows: Sequence[Row | None], feedback: np.ndarray) -> np.ndarray:
+    """(N,): the weight of every recorded output in the final error of a run with these rows.
+
+    Without feedback it is ``w P - w``: w the outputs' weights in the final latents, P the predictor's matrix.
+    """
+    identity = np.eye(program.num_evaluations)
+    used: list[np.ndarray] = []
+    moved = np.zeros((1, program.num_evaluations))
+    pairs = zip(program.input_rows, program.matrices, rows, strict=True)
+    for step, (input_row, matrix, row) in enumerate(pairs):
+        if row is None:
+            output = identity[step] + feedback[step] * (input_row @ moved)
+        else:
+            output = np.sum([weight * used[source] for source, weight in row.items()], axis=0)
+        used.append(output)
+        moved = matrix @ np.vstack([moved, output - identity[step]])
+    return moved[0]
+
+
+def make_rows(program: SolverProgram, plan: StepPlan, predictor: str | Predictor) -> tuple[Row | None, ...]:
+    """The predictor's rows on the solver's grid."""
+    predictor = Predictor.parse(predictor)
+    return predictor.rows(plan, program.sigmas if predictor.abscissa == "sigma" else program.timesteps)
+
+
+def predict_errors(program: SolverProgram, gram: Gram, plan: StepPlan, predictor: str | Predictor) -> np.ndarray:
+    """(T,): mean squared error of the final latents of every recorded trajectory, with skipped steps."""
+    weights = weigh_error(program, make_rows(program, plan, predictor), gram.feedback)
+    return np.maximum(np.einsum("i,tij,j->t", weights, gram.products, weights), 0.0)
+
+
+def predict_psnr(program: SolverProgram, gram: Gram, plan: StepPlan, predictor: str | Predictor) -> float:
+    """Predicted PSNR in dB of the final latents to those of the full run, for values in -1..1; mean over trajectories."""
+    errors = np.maximum(predict_errors(program, gram, plan, predictor), 1e-20)
+    return float(np.mean(10 * np.log10(4 / errors)))

@@ -1,0 +1,105 @@
+"""Checking tensors against a manifest, before anything runs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.runtime.latents import constant_axes, name_constant
+from zeus_trt.runtime.manifest import Manifest, SymbolSpec, TensorSpec
+
+
+class Sizes:
+    """The sizes of one request by symbol, as its tensors tell them."""
+
+    def __init__(self, symbols: Sequence[SymbolSpec]):
+        self._symbols = {symbol.name: symbol for symbol in symbols}
+        self._known: dict[str, int] = {}
+
+    def check(self, spec: TensorSpec, tensor: Any, free: bool = False) -> None:
+        """Refuses a tensor that is not what ``spec`` says, or does not fit those before it.
+
+        Args:
+            spec: Name, type and axes.
+            tensor: What was given.
+            free: Its sizes bind no later tensor, and only its first axis must fit those before.
+
+        Raises:
+            ZeusError: Another type, rank or size, or a number that is not finite.
+        """
+        _check_type(spec, tensor)
+        if tensor.ndim != len(spec.axes):
+            raise ZeusError(
+                f"{spec.name}: got the shape {tuple(tensor.shape)}; expected axes ({', '.join(map(str, spec.axes))}). "
+                "Change it."
+            )
+        for place, (axis, size) in enumerate(zip(spec.axes, tensor.shape, strict=True)):
+            if free and place and isinstance(axis, str):
+                continue
+            expected = axis if isinstance(axis, int) else self._known.setdefault(axis, size)
+            if size != expected or size < 1:
+                raise ZeusError(
+                    f"{spec.name}: got {size} for {axis if isinstance(axis, str) else f'axis {place}'}; expected "
+                    f"{max(expected, 1)}. Change it, or what it belongs to."
+                )
+            self._check_limits(axis, size)
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise ZeusError(f"{spec.name}: got NaN or infinity; expected numbers. Look at where it was made.")
+
+    def _check_limits(self, axis: int | str, size: int) -> None:
+        symbol = self._symbols.get(axis) if isinstance(axis, str) else None
+        if symbol is None:
+            return
+        if size % symbol.multiple_of or (symbol.maximum is not None and size > symbol.maximum):
+            most = "" if symbol.maximum is None else f" up to {symbol.maximum}"
+            raise ZeusError(
+                f"{symbol.name}: got {size}; expected a multiple of {symbol.multiple_of}{most}, which is what the "
+                "model takes. Change it."
+            )
+
+
+def list_conditioning(manifest: Manifest) -> dict[str, TensorSpec]:
+    """What a model wants to be given besides latents and timestep, by name."""
+    specs = {spec.name: spec for spec in manifest.inputs[2:]}
+    if constant := name_constant(manifest):
+        specs[constant] = replace(manifest.latents, name=constant, axes=constant_axes(manifest))
+    return specs
+
+
+def check_names(thing: str, given: Any, expected: Mapping[str, TensorSpec], optional: Sequence[str] = ()) -> None:
+    """Refuses what is no mapping of the expected names, of which ``optional`` ones may be missing."""
+    names = {*given}
+    if names - expected.keys() or expected.keys() - names - {*optional}:
+        raise ZeusError(
+            f"{thing}: got {sorted(map(str, names))}; expected {sorted(expected)}. Pass each of them by name."
+        )
+
+
+def check_labels(manifest: Manifest, name: str, labels: torch.Tensor) -> None:
+    """Refuses classes that the model does not know."""
+    known = manifest.labels
+    if known is None or name != "class_labels":
+        return
+    wrong = labels[(labels < 0) | (labels > max(known.null, known.count - 1))]
+    if len(wrong):
+        raise ZeusError(
+            f"label: got {int(wrong[0])}; expected 0..{known.count - 1}. Choose a class that the model knows."
+        )
+
+
+def count_rows(spec: TensorSpec, tensor: Any) -> int:
+    """Length of the first axis of a tensor of conditioning."""
+    _check_type(spec, tensor)
+    return len(tensor) if tensor.ndim else 1
+
+
+def _check_type(spec: TensorSpec, tensor: Any) -> None:
+    if not isinstance(tensor, torch.Tensor):
+        raise ZeusError(f"{spec.name}: got {type(tensor).__name__}; expected a tensor. Change it.")
+    wants_float = getattr(torch, spec.dtype).is_floating_point
+    if tensor.is_complex() or (tensor.is_floating_point() and not wants_float):
+        raise ZeusError(
+            f"{spec.name}: got {tensor.dtype}; expected {spec.dtype}. A cast would change its values: make it right."
+        )

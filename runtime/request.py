@@ -1,0 +1,69 @@
+"""What a trajectory is asked for."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.runtime.guidance import Guidance
+from zeus_trt.runtime.start import Start
+from zeus_trt.zeus_graph import Predictor, StepPlan
+
+_OURS = {"scheduler", "num_steps", "num_inference_steps", "begin", "device"}  # not to be said twice
+_SEEDS = range(-(2**63), 2**64)  # what torch takes
+
+
+@dataclass(frozen=True)
+class Request:
+    """All that determines a trajectory, but engine and solver; the arguments of ``Session.sample``.
+
+    Raises:
+        ZeusError: A setting that is none. Tensors are checked later, against the manifest.
+    """
+
+    conditioning: Mapping[str, torch.Tensor]
+    plan: StepPlan
+    num_steps: int
+    batch: int
+    guidance: Guidance
+    seed: int | Sequence[int]
+    noise: torch.Tensor | None
+    start: Start | None
+    schedule: Mapping[str, Any]
+    predictor: str | Predictor
+    drift_threshold: float | None
+
+    def __post_init__(self) -> None:
+        _expect("conditioning", self.conditioning, Mapping, "tensors by name")
+        _expect("plan", self.plan, StepPlan, "a StepPlan")
+        _expect("start", self.start, (Start, type(None)), "a Start")
+        _expect("schedule", self.schedule, Mapping, "arguments of set_timesteps by name")
+        _expect("predictor", self.predictor, (str, Predictor), "a name or a Predictor")
+        if isinstance(self.predictor, str) or self.predictor.table is None:
+            Predictor.parse(str(self.predictor))
+        check_count("num_steps", self.num_steps, 1)
+        check_count("batch", self.batch, 1)
+        if self.start:
+            check_count("begin", self.start.begin, 0)
+        if wrong := [name for name in self.schedule if not isinstance(name, str) or name in _OURS]:
+            raise ZeusError(f"schedule: got {wrong[0]!r}; expected other arguments of set_timesteps. Leave it out.")
+        for one in self.seed if isinstance(self.seed, list | tuple) else [self.seed]:
+            if isinstance(one, bool) or not isinstance(one, int) or one not in _SEEDS:
+                raise ZeusError(f"seed: got {one!r}; expected a whole number of 64 bits, or one per row. Change it.")
+        threshold = self.drift_threshold
+        is_number = isinstance(threshold, int | float) and not isinstance(threshold, bool)
+        if threshold is not None and not (is_number and threshold > 0):
+            raise ZeusError(f"drift_threshold: got {threshold!r}; expected a number above 0, or infinity. Change it.")
+
+
+def check_count(name: str, value: Any, least: int) -> None:
+    """Refuses what is no whole number of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ZeusError(f"{name}: got {value!r}; expected a whole number of at least {least}. Change it.")
+
+
+def _expect(name: str, value: Any, kinds: Any, words: str) -> None:
+    if not isinstance(value, kinds):
+        raise ZeusError(f"{name}: got {type(value).__name__}; expected {words}. Change it.")

@@ -1,0 +1,217 @@
+"""One run of the loop, with its own state."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.runtime.calls import FullSteps, Meter
+from zeus_trt.runtime.conditioning import Sizes, check_labels, check_names, count_rows, list_conditioning
+from zeus_trt.runtime.denoiser import Denoiser
+from zeus_trt.runtime.finite_guard import FiniteGuard
+from zeus_trt.runtime.guidance import ClassifierFreeGuidance
+from zeus_trt.runtime.latents import adapt
+from zeus_trt.runtime.loop import Step, run_steps
+from zeus_trt.runtime.manifest import Manifest, TensorSpec
+from zeus_trt.runtime.noise import draw_from, make_generators
+from zeus_trt.runtime.program import ProgramLoop
+from zeus_trt.runtime.request import Request
+from zeus_trt.runtime.solver import Solver
+from zeus_trt.runtime.start import Start, add_noise, keep_outside
+from zeus_trt.zeus_graph.sampling_program import SamplingProgram
+
+_EMBEDDED = "guidance"  # diffusers' name of the input that is told the scale
+
+Outcome = tuple[torch.Tensor, str, tuple[tuple[int, float], ...]]
+"""Final latents, the plan that ran, and drift."""
+
+
+class Trajectory:
+    """A request that was checked, and everything that its run needs.
+
+    Args:
+        request: What is asked for.
+        manifest: What the engine takes.
+        engine: The denoiser.
+        solver: Makes the scheduler that adds noise and steps.
+        device: Where it runs; None where the noise lies.
+        on_call: Called after every full step.
+
+    Raises:
+        ZeusError: Tensors that do not fit the manifest.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        manifest: Manifest,
+        engine: Denoiser,
+        solver: Solver,
+        device: torch.device | None = None,
+        on_call: Callable[[], None] | None = None,
+    ):
+        self._request, self._manifest, self._solver = request, manifest, solver
+        given = request.noise.device if isinstance(request.noise, torch.Tensor) else torch.device("cpu")
+        self._device = device or given
+        self._specs = list_conditioning(manifest)
+        self._by_row = {name for name, spec in self._specs.items() if spec.axes[:1] == manifest.latents.axes[:1]}
+        self.latents_name = manifest.latents.name
+        self.meter = Meter(engine, self._device)
+        plain = adapt(self.meter, manifest)
+        check_names("conditioning", request.conditioning, self._specs, optional=(_EMBEDDED,))
+        self._sizes = Sizes(manifest.symbols)
+        self._generators = make_generators(request.seed)
+        noise = self._check_noise()
+        self.conditioning = self._check_conditioning(len(noise))
+        guided = self._guide(plain, len(noise))
+        self.full_steps = FullSteps(
+            guided, plain, request.guidance.steps(request.plan.num_steps), FiniteGuard(self._device), on_call
+        )
+        self.begin: int | None = None
+        self.noise, self._blend = noise, None
+        if request.start:
+            self._check_start(request.start, noise)
+            self.begin = request.start.begin
+            self.noise = add_noise(solver.scheduler, request.start, noise, request.num_steps, request.schedule)
+            self._blend = None if request.start.mask is None else keep_outside(request.start, noise)
+
+    def restrict(self, mode: str) -> str:
+        """The mode that this request can run in.
+
+        Raises:
+            ZeusError: ``program`` for what only step mode does.
+        """
+        asks = [name for name, asked in (("a mask", self._blend), ("drift", self._request.drift_threshold)) if asked]
+        if asks and mode == "program":
+            raise ZeusError(f"mode: got program with {asks[0]}; expected step or auto. Choose one of these.")
+        return "step" if asks and mode == "auto" else mode
+
+    def run(self, program: SamplingProgram) -> Outcome:
+        """Runs in program mode."""
+        loop = ProgramLoop(program, self.noise)
+        latents = loop.run(self.full_steps, self.noise, self.conditioning, self.latents_name, self.full_steps.begin)
+        self.full_steps.guard.finish(latents)
+        return latents, program.plan, ()
+
+    def walk(self, on_step: Callable[[Step], None] | None = None) -> Outcome:
+        """Runs in step mode to the end."""
+        letters, drift = "", []
+        for step in self.steps():
+            letters += step.kind
+            if step.drift is not None:
+                drift.append((step.index, step.drift))
+            if on_step:
+                on_step(step)
+        return step.latents, letters, tuple((index, float(value)) for index, value in drift)
+
+    def steps(self) -> Iterator[Step]:
+        """Runs in step mode, a step at a time."""
+        request = self._request
+        steps = run_steps(
+            self.full_steps, self._solver.scheduler, self.noise, request.plan, request.num_steps,
+            predictor=request.predictor, conditioning=self.conditioning, latents_name=self.latents_name,
+            begin=self.begin, schedule=request.schedule, generator=self._generators,
+            drift_threshold=request.drift_threshold, blend=self._blend, on_full=self.full_steps.begin,
+        )  # fmt: skip
+        return self._finish(steps)
+
+    def _finish(self, steps: Iterator[Step]) -> Iterator[Step]:
+        last = self._request.plan.num_steps - 1
+        for step in steps:
+            if step.index == last:
+                self.full_steps.guard.finish(step.latents)
+            yield step
+
+    def _check_noise(self) -> torch.Tensor:
+        request, manifest = self._request, self._manifest
+        spec = TensorSpec("noise", "float32", manifest.state_axes or manifest.latents.axes)
+        seeds = [] if isinstance(request.seed, int) else [len(request.seed)]
+        if request.noise is not None:
+            self._sizes.check(spec, request.noise)
+            rows = len(request.noise)
+            if seeds not in ([], [rows]) or request.batch not in (1, rows):
+                raise ZeusError(
+                    f"noise: got {rows} rows, and batch {request.batch} or {seeds or 'no'} seeds; expected as many. "
+                    "Leave batch out, and give one seed or one per row."
+                )
+            if not request.noise.is_floating_point():
+                raise ZeusError(f"noise: got {request.noise.dtype}; expected float32. Draw it with draw_noise().")
+            is_wide = request.noise.dtype == torch.float64
+            return request.noise.to(self._device, torch.float64 if is_wide else torch.float32)
+        given = [name for name in request.conditioning if name in self._by_row]
+        rows = [count_rows(self._specs[name], request.conditioning[name]) for name in given]
+        shape = None
+        if request.start:
+            rows.append(count_rows(spec, request.start.latents))
+            shape = request.start.latents.shape[1:]
+        batch = max([request.batch, *rows, *seeds])
+        shape = manifest.latent_shape if shape is None else shape
+        try:
+            noise = draw_from(self._generators, (batch, *shape))
+        except RuntimeError as error:  # torch's word for no memory
+            raise ZeusError(
+                f"batch: got {batch}, which does not fit in memory; expected fewer images at once. Lower it."
+            ) from error
+        self._sizes.check(spec, noise)
+        return noise.to(self._device)
+
+    def _check_conditioning(self, batch: int) -> dict[str, torch.Tensor]:
+        given = dict(self._request.conditioning)
+        if _EMBEDDED in self._specs and _EMBEDDED not in given:
+            given[_EMBEDDED] = torch.full((batch,), float(self._request.guidance.scale))
+        return self._check_tensors(given)
+
+    def _check_tensors(self, tensors: Mapping[str, Any], free: bool = False) -> dict[str, torch.Tensor]:
+        for name, tensor in tensors.items():
+            self._sizes.check(self._specs[name], tensor, free)
+            check_labels(self._manifest, name, tensor)
+        return {name: tensor.to(self._device) for name, tensor in tensors.items()}
+
+    def _guide(self, plain: Denoiser, batch: int) -> Denoiser:
+        """The denoiser, under guidance if there is any."""
+        guidance, manifest = self._request.guidance, self._manifest
+        sequential = manifest.guidance == "sequential" if guidance.sequential is None else guidance.sequential
+        negative = guidance.negative
+        if negative is not None:
+            allowed = {name: spec for name, spec in self._specs.items() if sequential or name in self._by_row}
+            check_names("negative", negative, allowed, optional=tuple(allowed))
+            negative = self._check_tensors(negative, free=sequential)
+        if _EMBEDDED in self._specs and _EMBEDDED not in self._request.conditioning:
+            if negative is not None:
+                raise ZeusError(
+                    "negative: got one for a denoiser that is told its guidance scale; expected none. Leave it out, or "
+                    "give the conditioning guidance too: then guidance_scale is that of classifier-free guidance."
+                )
+            return plain
+        if guidance.scale == 1.0:
+            return plain
+        shared = [name for name in self.conditioning if name not in self._by_row]
+        negative = self._null_labels(batch) if negative is None else negative
+        return ClassifierFreeGuidance(
+            plain, guidance.scale, negative, shared, sequential=sequential, rescale=guidance.rescale
+        )
+
+    def _null_labels(self, batch: int) -> dict[str, torch.Tensor]:
+        labels = self._manifest.labels
+        if labels is None:
+            raise ZeusError(
+                "negative: got none, with guidance, for a model without class labels; expected the conditioning of the "
+                "unconditional rows. Give it, or leave guidance_scale at 1."
+            )
+        return {"class_labels": torch.full((batch,), labels.null, device=self._device)}
+
+    def _check_start(self, start: Start, noise: torch.Tensor) -> None:
+        spec = TensorSpec("start latents", "float32", self._manifest.state_axes or self._manifest.latents.axes)
+        self._sizes.check(spec, start.latents)
+        if start.mask is not None:
+            mask = start.mask
+            fits = isinstance(mask, torch.Tensor) and mask.ndim <= noise.ndim and not mask.is_complex()
+            sizes = zip(mask.shape[::-1], noise.shape[::-1], strict=False) if fits else ()
+            if not fits or not all(size in (1, whole) for size, whole in sizes):
+                raise ZeusError(
+                    f"mask: got {tuple(mask.shape) if fits else type(mask).__name__}; expected a tensor that "
+                    f"broadcasts to {tuple(noise.shape)}. Change it."
+                )
+            if not bool(((mask >= 0) & (mask <= 1)).all()):
+                raise ZeusError("mask: got values outside of 0..1; expected 1 where it is painted anew. Change it.")

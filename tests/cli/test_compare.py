@@ -1,0 +1,60 @@
+"""`zeus-trt compare` and `zeus-trt study`: options, files, and what they refuse."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from zeus_trt.cli import main
+
+
+def call(*words):
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+@pytest.fixture(scope="module")
+def bundle(digits_bundle):
+    return digits_bundle("unet-flow")
+
+
+def test_compare_takes_lists_and_writes_a_report(bundle, tmp_path):
+    words = ("--steps", "6,4", "--ratios", "2", "--predictors", "zeus,reuse", "--num-images", 1, "--rounds", 1)
+    words = (*words, "--plans", "FFXRFF", "--solvers", "default,dpmpp-2m", "--guidance-scale", 1)
+    done = call("compare", bundle, *words, "-o", tmp_path / "report", "--json")
+    assert done.exit_code == 0, done.output
+    data = json.loads(done.stdout.splitlines()[-1])
+    assert {(row["solver"], row["num_steps"]) for row in data["rows"]} == {
+        (solver, steps) for solver in ("default", "dpmpp-2m") for steps in (6, 4)
+    }
+    assert all(row["nfe"] == row["plan"].count("F") for row in data["rows"])
+    assert "no eager reference: give the model folder with --model" in done.stdout
+    assert "lpips: not available" in done.stdout
+    assert (tmp_path / "report" / "report.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--backends", "cuda-magic"), "expected some of eager, tensorrt"),
+        (("--backends", "eager"), "eager without the model"),
+        (("--peers", "teacache"), "expected some of first-block-cache"),
+        (("--metrics", "beauty"), "expected some of psnr"),
+        (("--solvers", "magic"), "expected default, euler"),
+        (("--predictors", "magic"), "expected one of zeus"),
+        (("--plans", "FFXF", "--steps", 10), "got 4 steps; expected 10"),
+        (("--plans", "none.json"), "which does not read"),
+        (("--prompts", "prompts.txt"), "expected --label"),
+        (("--label", 11), "label: got 11; expected 0..9"),
+    ],
+    ids=str,
+)
+def test_bad_input_is_one_sentence(bundle, words, reason):
+    done = call("compare", bundle, *words)
+    assert done.exit_code == 1, done.output
+    (error,) = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
+    assert reason in error
+
+
+def test_a_study_is_chosen_by_name(bundle, tmp_path):
+    assert "expected one of predictor-order" in call("study", "colour", bundle, "-o", tmp_path).stderr
+    assert call("study", "memory").exit_code == 2

@@ -1,0 +1,228 @@
+"""What a trajectory can be asked for: schedules, starts, prompts, seeds; on toys, in both modes."""
+
+import diffusers
+import pytest
+import torch
+from toy_bundle import DIGITS, GUIDANCE, LABELS, SAMPLE, TEXT, denoise, embed, make_session
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.runtime import Start, draw_noise
+from zeus_trt.runtime.manifest import TensorSpec
+from zeus_trt.zeus_graph import StepPlan
+
+NOISE = draw_noise((2, 4, 8, 8), seed=1)
+SIGMAS = [float(sigma) for sigma in torch.linspace(14.0, 0.2, 12)] + [0.0]  # Euler wants the end too
+FLOW = diffusers.FlowMatchEulerDiscreteScheduler(use_dynamic_shifting=True)
+
+
+def assert_close(got, expected, tolerance=3e-6):
+    assert (got - expected).norm() <= tolerance * expected.norm()
+
+
+def walk(scheduler, timesteps, latents, generator=None):
+    """diffusers' own loop of the toy."""
+    for t in timesteps:
+        scaled = scheduler.scale_model_input(latents, t) if hasattr(scheduler, "scale_model_input") else latents
+        output = denoise(scaled, t.float().expand(len(latents)))
+        latents = scheduler.step(output, t, latents, **({"generator": generator} if generator else {}))[0]
+    return latents
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "schedule"),
+    [
+        (diffusers.EulerDiscreteScheduler(), {"sigmas": SIGMAS}),
+        (diffusers.EulerDiscreteScheduler(), {"timesteps": list(range(960, 0, -80))}),
+        (FLOW, {"mu": 0.7}),
+        (FLOW, {"mu": 0.7, "sigmas": [1 - i / 12 for i in range(12)]}),
+        (diffusers.DPMSolverMultistepScheduler(use_karras_sigmas=True), {}),
+    ],
+)
+def test_schedules_of_ones_own(scheduler, schedule):
+    session = make_session(scheduler=scheduler)
+    settings = {"num_steps": 12, "noise": NOISE, "schedule": schedule}
+    full = session.generate(plan=session.plan(12, 0, schedule=schedule), **settings)
+    own = type(scheduler).from_config(scheduler.config)
+    own.set_timesteps(**({} if {"sigmas", "timesteps"} & schedule.keys() else {"num_inference_steps": 12}), **schedule)
+    assert torch.equal(full.latents, walk(own, own.timesteps, NOISE * getattr(own, "init_noise_sigma", 1.0)))
+    plan = session.plan(12, 2, schedule=schedule)
+    program, step = (session.generate(plan=plan, mode=mode, **settings) for mode in ("program", "step"))
+    assert program.report.nfe < 12
+    assert_close(program.latents, step.latents)
+
+
+def test_a_schedule_of_another_length_is_refused():
+    session = make_session()
+    for mode in ("program", "step"):
+        with pytest.raises(ZeusError, match="num_steps: got 50; expected 12"):
+            session.generate(plan=StepPlan.uniform(12, 2), noise=NOISE, schedule={"sigmas": SIGMAS}, mode=mode)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["EulerDiscreteScheduler", "DPMSolverMultistepScheduler", "HeunDiscreteScheduler", "DDIMScheduler",
+     "FlowMatchEulerDiscreteScheduler"],
+)  # fmt: skip
+def test_image_to_image_begins_as_diffusers_does(name):
+    scheduler = getattr(diffusers, name)(**({"clip_sample": False} if name == "DDIMScheduler" else {}))
+    session, clean = make_session(scheduler=scheduler), draw_noise((2, 4, 8, 8), seed=5)
+    begin = session.begin(20, 0.6)
+    order = getattr(scheduler, "order", 1)
+    assert begin == 8 * order
+
+    own = type(scheduler).from_config(scheduler.config)
+    own.set_timesteps(20)
+    timesteps = own.timesteps[begin:]
+    if hasattr(own, "set_begin_index"):
+        own.set_begin_index(begin)
+    if hasattr(own, "scale_noise"):
+        latents = own.scale_noise(clean, timesteps[:1], NOISE)
+    else:
+        latents = own.add_noise(clean, NOISE, timesteps[:1])
+    settings = {"num_steps": 20, "noise": NOISE, "start": Start(clean, begin)}
+    full = session.generate(plan=session.plan(20, 0, begin=begin), **settings)
+    assert torch.equal(full.latents, walk(own, timesteps, latents))
+    plan = session.plan(20, 2, begin=begin)
+    program, step = (session.generate(plan=plan, mode=mode, **settings) for mode in ("program", "step"))
+    assert program.report.nfe == plan.nfe < plan.num_steps == len(timesteps)
+    assert_close(program.latents, step.latents)
+    seeded = session.generate(plan=plan, num_steps=20, start=Start(clean, begin), seed=1, batch=2)
+    assert torch.equal(seeded.latents, program.latents)
+
+
+def test_a_start_at_full_strength_keeps_a_trace_of_the_picture():
+    session, clean = make_session(), draw_noise((2, 4, 8, 8), seed=5)
+    assert session.begin(20, 1.0) == 0
+    settings = {"plan": session.plan(20, 2), "num_steps": 20, "noise": NOISE}
+    started = session.generate(start=Start(clean), **settings).latents
+    assert not torch.equal(started, session.generate(**settings).latents)
+
+
+def test_starts_between_the_evaluations_of_a_step_are_refused():
+    session = make_session(scheduler=diffusers.HeunDiscreteScheduler())
+    with pytest.raises(ZeusError, match="begin: got 3; expected a multiple of 2"):
+        session.generate(plan=session.plan(20, 0, begin=3), num_steps=20, start=Start(NOISE, 3))
+    for strength in (0.0, 0.01, 1.5, float("nan"), True, "1"):
+        with pytest.raises(ZeusError, match="strength: got"):
+            session.begin(20, strength)
+
+
+@pytest.mark.parametrize("scheduler", [diffusers.EulerDiscreteScheduler(), diffusers.FlowMatchEulerDiscreteScheduler()])
+def test_inpainting_keeps_the_picture_outside_of_the_mask(scheduler):
+    session, clean = make_session(scheduler=scheduler), draw_noise((2, 4, 8, 8), seed=5)
+    mask = torch.zeros(1, 1, 8, 8)
+    mask[..., :4] = 1
+    settings = {"plan": session.plan(20, 2, begin=4), "num_steps": 20, "noise": NOISE}
+    result = session.generate(start=Start(clean, 4, mask), **settings)
+    assert result.report.mode == "step"
+    assert torch.equal(result.latents[..., 4:], clean[..., 4:])
+    free = session.generate(start=Start(clean, 4), **settings).latents
+    assert not torch.equal(result.latents[..., :4], free[..., :4])
+    kept = session.generate(start=Start(clean, 4, torch.ones_like(mask)), **settings).latents
+    assert_close(kept, free)  # a mask of ones changes nothing
+    with pytest.raises(ZeusError, match="mode: got program with a mask"):
+        session.generate(start=Start(clean, 4, mask), mode="program", **settings)
+
+
+def test_stochastic_solvers_draw_from_the_seed():
+    session = make_session(scheduler=diffusers.EulerAncestralDiscreteScheduler())
+    plan = session.plan(10, 0)
+    settings = {"plan": plan, "num_steps": 10, "start": None}
+    torch.manual_seed(0)
+    state = torch.get_rng_state()
+    first = session.generate(noise=NOISE, seed=3, **settings).latents
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(session.generate(noise=NOISE, seed=3, **settings).latents, first)
+    assert not torch.equal(session.generate(noise=NOISE, seed=4, **settings).latents, first)
+    own = diffusers.EulerAncestralDiscreteScheduler()
+    own.set_timesteps(10)
+    generator = torch.Generator().manual_seed(3)
+    assert torch.equal(first, walk(own, own.timesteps, NOISE * own.init_noise_sigma, generator))
+
+
+def test_rows_with_seeds_of_their_own_do_not_depend_on_the_batch():
+    fixed = TensorSpec("sample", "float32", ("batch", 4, 8, 8), "latents")
+    for scheduler in (diffusers.EulerDiscreteScheduler(), diffusers.EulerAncestralDiscreteScheduler()):
+        session = make_session(latents=fixed, scheduler=scheduler)
+        plan = session.plan(10, 2)
+        together = session.generate(plan=plan, num_steps=10, seed=[5, 9]).latents
+        alone = session.generate(plan=plan, num_steps=10, seed=[9]).latents
+        torch.testing.assert_close(together[1:], alone)
+
+
+def test_every_row_has_its_own_prompt_and_negative_prompt():
+    session = make_session(TEXT)
+    settings = {"plan": session.plan(10, 2), "num_steps": 10, "guidance_scale": 4.0}
+    together = session.generate(
+        {"encoder_hidden_states": embed(1)}, noise=NOISE, negative={"encoder_hidden_states": embed(2)}, **settings
+    ).latents
+    for row in (0, 1):
+        alone = session.generate(
+            {"encoder_hidden_states": embed(1)[row : row + 1]}, noise=NOISE[row : row + 1],
+            negative={"encoder_hidden_states": embed(2)[row : row + 1]}, **settings,
+        ).latents  # fmt: skip
+        torch.testing.assert_close(together[row : row + 1], alone)
+    assert not torch.allclose(together[0], together[1])
+
+
+def test_learned_variances_are_left_out():
+    """PixArt and DiT put out twice the channels; the second half is no latents."""
+    plain = make_session(LABELS, labels=DIGITS)
+
+    def with_variance(**inputs):
+        output = denoise(**inputs)
+        return torch.cat([output, torch.full_like(output, 7.0)], 1)
+
+    session = make_session(LABELS, labels=DIGITS, engine=with_variance, output_axes=("batch", 8, "height", "width"))
+    settings = {"plan": plain.plan(10, 2), "num_steps": 10, "noise": NOISE, "guidance_scale": 3.0}
+    labels = {"class_labels": torch.tensor([1, 2])}
+    assert torch.equal(session.generate(labels, **settings).latents, plain.generate(labels, **settings).latents)
+
+
+def test_channels_that_stay_are_put_after_the_latents():
+    """An inpainting UNet: nine channels, of which the solver steps four."""
+    nine = TensorSpec("sample", "float32", ("batch", 9, "height", "width"), "latents")
+    seen = []
+
+    def denoise_nine(sample, timestep):
+        seen.append(sample)
+        return denoise(sample[:, :4] + sample[:, 4:].mean(1, keepdim=True), timestep)
+
+    session = make_session(latents=nine, state_axes=SAMPLE.axes, output_axes=SAMPLE.axes, engine=denoise_nine)
+    constant = torch.randn(2, 5, 8, 8)
+    settings = {"plan": session.plan(10, 2), "num_steps": 10, "noise": NOISE}
+    result = session.generate({"sample_constant": constant}, **settings)
+    assert result.latents.shape == NOISE.shape
+    assert all(torch.equal(sample[:, 4:], constant) for sample in seen)
+    with pytest.raises(ZeusError, match=r"expected \['sample_constant'\]"):
+        session.generate(**settings)
+    with pytest.raises(ZeusError, match="sample_constant: got 4 for axis 1; expected 5"):
+        session.generate({"sample_constant": constant[:, :4]}, **settings)
+
+
+def test_other_outputs_than_latents_are_refused():
+    session = make_session(output_axes=("batch", 6, "height", "width"))
+    with pytest.raises(ZeusError, match="model_output: got axes"):
+        session.generate(plan=session.plan(10, 2), num_steps=10, noise=NOISE)
+
+
+def test_embedded_guidance_is_an_input():
+    session = make_session(GUIDANCE)
+    settings = {"plan": session.plan(10, 2), "num_steps": 10, "noise": NOISE}
+    by_scale = session.generate(guidance_scale=3.5, **settings)
+    assert by_scale.report.engine_calls == by_scale.report.nfe
+    given = session.generate({"guidance": torch.full((2,), 3.5)}, **settings)
+    assert torch.equal(by_scale.latents, given.latents)
+    assert not torch.equal(by_scale.latents, session.generate(**settings).latents)
+
+
+def test_a_report_adds_up():
+    session = make_session(TEXT)
+    plan = session.plan(20, 3)
+    report = session.generate({"encoder_hidden_states": embed(1)}, plan=plan, num_steps=20, noise=NOISE).report
+    assert (report.backend, report.plan, report.nfe, report.engine_calls) == ("function", str(plan), plan.nfe, plan.nfe)
+    assert report.speedup_bound == plan.speedup_bound
+    assert 0 < report.engine_seconds < report.total_seconds
+    assert report.loop_seconds == report.total_seconds - report.engine_seconds
+    assert report.drift == ()
+    assert repr(session) == "Session('nowhere', function: given)"

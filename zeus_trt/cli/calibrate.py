@@ -1,0 +1,49 @@
+"""Finding the best plan."""
+
+from pathlib import Path
+
+import click
+
+from zeus_trt.cli.group import main
+from zeus_trt.cli.options import Numbers, echo_json, json_option, progress
+
+_path = click.Path(path_type=Path)
+
+
+@main.command()
+@click.argument("bundle", type=_path)
+@click.option("--steps", default=50, show_default=True, help="Solver steps.")
+@click.option("--solver", default="default", show_default=True, help="The checkpoint's own, or euler, unipc ...")
+@click.option("--budget", "nfe", type=int, help="Full steps.")
+@click.option("--speedup", type=float, help="Evaluations / full steps, at least.")
+@click.option("--min-psnr", type=float, help="PSNR in dB to the full run, at least.")
+@click.option("--pareto", is_flag=True, help="Many budgets: a table and a plot, beside the paper's presets.")
+@click.option("--check", type=_path, help="Measure this plan on new samples instead.")
+@click.option("--label", "labels", type=Numbers(), help="Class labels of the samples, in turn; all by default.")
+@click.option("--guidance-scale", default=2.0, show_default=True, help="Classifier-free guidance; 1 turns it off.")
+@click.option("--backend", default="onnxruntime", show_default=True, help="Engine, such as aot-inductor.")
+@click.option("--num-trajectories", type=click.IntRange(1), default=16, show_default=True, help="Full runs to record.")
+@click.option("--num-validation", type=click.IntRange(1), default=16, show_default=True, help="Samples to choose on.")
+@click.option("--num-held-out", type=click.IntRange(1), default=32, show_default=True, help="Samples to measure on.")
+@click.option("--max-calls", type=click.IntRange(1), help="Most denoiser evaluations of measuring, per budget.")
+@click.option("--seed", default=0, show_default=True, help="Of the samples and the search.")
+@click.option("-o", "--output", type=_path, help="Plan to write (.json); with --pareto a .csv and a .png.")
+@json_option
+def calibrate(bundle, nfe, speedup, min_psnr, pareto, check, output, as_json, **options) -> None:
+    """Find the best plan for the BUNDLE's model and solver at a budget, from a few of its own trajectories."""
+    from zeus_trt.calibration.calibrated_plan import CalibratedPlan
+    from zeus_trt.calibration.goals import Goal, check_plan, reach
+    from zeus_trt.calibration.pareto import trace_pareto
+    from zeus_trt.calibration.task import open_task
+
+    if not check and output is None:
+        raise click.UsageError("-o is needed: where the plan goes")
+    goal = None if check or pareto else Goal(nfe, speedup, min_psnr)
+    with progress(None) as bar:
+        task = open_task(bundle, on_calls=bar.update, **options)
+        found = CalibratedPlan.load(check) if check else None
+        result = check_plan(task, found) if found else reach(task, goal) if goal else trace_pareto(task)
+    if output:
+        result.save(output)
+    click.echo(result.describe())
+    echo_json(as_json, result.to_json())

@@ -1,0 +1,33 @@
+"""The paper's studies."""
+
+from pathlib import Path
+
+import click
+
+from zeus_trt.cli.group import main
+from zeus_trt.cli.options import echo_json, json_option, progress
+
+
+@main.command()
+@click.argument("name")
+@click.argument("path", metavar="BUNDLE|MODEL", type=click.Path(path_type=Path))
+@click.option("--num-images", type=click.IntRange(1), default=8, show_default=True)
+@click.option("--guidance-scale", default=2.0, show_default=True, help="Classifier-free guidance; 1 turns it off.")
+@click.option("--seed", default=0, show_default=True, help="Image k has the noise of seed + k.")
+@click.option("--rounds", type=click.IntRange(1), default=1, show_default=True, help="Timed runs of each row.")
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder for the report.")
+@json_option
+def study(name, path, num_images, guidance_scale, seed, rounds, output, as_json) -> None:
+    """Repeat a study of the paper on a model.
+
+    NAME is one of predictor-order, interleaving, solver-order, few-steps, parameterisation, memory.
+    """
+    from zeus_trt.calibration.studies import run_study
+
+    with progress(None) as bar:
+        outcome = run_study(
+            name, path, output, num_images=num_images, rounds=rounds, guidance_scale=guidance_scale, seed=seed,
+            on_run=bar.update,
+        )  # fmt: skip
+    click.echo(outcome.to_markdown())
+    echo_json(as_json, outcome.to_json())
