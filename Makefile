@@ -1,4 +1,4 @@
-# make demo | test | test-all | lint | format | bench. Each makes .venv on first use and keeps it.
+# make demo | test | test-all | test-gpu | lint | format | bench. Each makes .venv on first use and keeps it.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
@@ -15,6 +15,10 @@ test: $(READY)
 
 test-all: $(READY)
 	$(BIN)/python -m pytest -q -n 2
+
+# On a machine with CUDA, with the Python that has its torch; diffusers, click and pytest are all else that it needs.
+test-gpu: types
+	PYTHONPATH=.venv/types $(PYTHON) -m pytest -q --confcutdir=tests/gpu -p no:cacheprovider tests/gpu
 
 lint: $(READY) types
 	$(BIN)/ruff check .
@@ -38,4 +42,4 @@ types:
 	rm -rf .venv/types && mkdir -p .venv/types/zeus_trt
 	ln -s $(CURDIR)/zeus_trt/*.py $(CURDIR)/zeus_trt/cli $(addprefix $(CURDIR)/,zeus_graph export runtime calibration) .venv/types/zeus_trt/
 
-.PHONY: demo test test-all lint format types
+.PHONY: demo test test-all test-gpu lint format types

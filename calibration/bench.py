@@ -37,17 +37,18 @@ class Bench:
         self._shared: dict[str, Any] = {"num_steps": num_steps, "solver": solver, "backend": backend}
         self._full = StepPlan("F" * workload.count_evaluations(num_steps, solver))
         self._references: dict[int, torch.Tensor] = {}
-        self._psnr: dict[tuple[str, str, int], float] = {}
+        self._psnr: dict[tuple[str, str], dict[int, float]] = {}
 
     def measure(self, plan: StepPlan, predictor: str | Predictor, numbers: Sequence[int]) -> float:
         """Mean PSNR in dB to the full runs of these samples; those that are equal are left out; infinity if all are."""
         key = (str(plan), repr(Predictor.parse(predictor).to_json()))
-        missing = [number for number in numbers if (*key, number) not in self._psnr]
+        known = self._psnr.setdefault(key, {})
+        missing = [number for number in numbers if number not in known]
         for part, sample in self._run(plan, predictor, missing):
             self._refer(part)
             for number, images in zip(part, sample.images, strict=True):
-                self._psnr[*key, number] = measure_psnr(_as_batch(images), _as_batch(self._references[number]))
-        values = [value for number in numbers if math.isfinite(value := self._psnr[*key, number])]
+                known[number] = measure_psnr(_as_batch(images), _as_batch(self._references[number]))
+        values = [value for number in numbers if math.isfinite(value := known[number])]
         return sum(values) / len(values) if values else math.inf
 
     def _refer(self, numbers: Sequence[int]) -> None:

@@ -12,8 +12,9 @@ from zeus_trt.calibration.workload import Workload
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph import Predictor, SolverProgram, StepPlan
 
-_CANDIDATES = 8  # of the search that are run, at most
-_UNIFORM = 2  # uniform plans that are measured on the held-out samples
+_CANDIDATES = 6  # of the search that are run, at most
+_UNIFORM = 2  # uniform plans that are measured on the held-out samples, at most
+_CLOSE_DB = 1.0  # the second of them, where validation leaves it so near the first
 
 _Choice = tuple[StepPlan, str | Predictor]
 
@@ -53,13 +54,13 @@ def calibrate(
     bench: Bench,
     nfe: int,
     *,
-    samples: Samples = Samples(),
+    samples: Samples | None = None,
     max_calls: int | None = None,
     seed: int = 0,
 ) -> CalibratedPlan:
     """Searches on the recorded trajectories, runs the best candidates, and measures the winner.
 
-    Half of the candidates are dropped after half of the validation samples. The best uniform plans of as many full
+    Two thirds of the candidates are dropped after half of the validation samples. The uniform plans of as many full
     steps go the same way, and the better one on the held-out samples is kept.
 
     Args:
@@ -67,7 +68,7 @@ def calibrate(
         gram: Its recorded trajectories.
         bench: What measures; full runs that it has made already are not made again.
         nfe: Full steps.
-        samples: Which samples serve what.
+        samples: Which samples serve what; 16, 16 and 32 by default.
         max_calls: The most denoiser evaluations that measuring may take, each sample's counted: fewer candidates are
             run where it is small. Full runs are counted too.
         seed: Of the search.
@@ -75,6 +76,7 @@ def calibrate(
     Raises:
         ZeusError: An impossible budget.
     """
+    samples = samples or Samples()
     num_steps, solver = int(gram.tag["num_steps"]), str(gram.tag["solver"])
     program, numbers = workload.program(num_steps, solver), samples.ranges
     check_nfe(nfe, program.num_evaluations)
@@ -84,6 +86,8 @@ def calibrate(
     found = search(program, gram, nfe, seed=seed)[:affordable]
     winner = _screen(bench, [(one.plan, one.predictor) for one in found], numbers["validation"])[0]
     kept = _screen(bench, uniform, numbers["validation"])[:_UNIFORM]
+    first, *second = (bench.measure(*choice, numbers["validation"]) for choice in kept)
+    kept = kept[:1] if second and second[0] < first - _CLOSE_DB else kept
     measured = [_measure(bench, choice, numbers["held_out"]) for choice in (winner, *kept)]
     calibrated, *others = measured
     others.sort(key=lambda one: -one.psnr_db)
@@ -108,15 +112,16 @@ def _screen(bench: Bench, choices: Sequence[_Choice], numbers: range) -> list[_C
     """The choices that are left, best first."""
 
     def rank(some: Sequence[_Choice], part: range) -> list[_Choice]:
-        return sorted(some, key=lambda choice: -bench.measure(*choice, part))
+        return sorted(some, key=lambda choice: -bench.measure(choice[0], choice[1], part))
 
     half = numbers[: -(-len(numbers) // 2)]
     ranked = rank(choices, half) if len(choices) > 2 else list(choices)
-    return rank(ranked[: max(2, -(-len(ranked) // 2))], numbers)
+    return rank(ranked[: max(2, len(ranked) // 3)], numbers)
 
 
 def _measure(bench: Bench, choice: _Choice, numbers: range) -> Measured:
-    return Measured(*choice, bench.measure(*choice, numbers))
+    plan, predictor = choice
+    return Measured(plan, Predictor.parse(predictor), bench.measure(plan, predictor, numbers))
 
 
 def _count_affordable(

@@ -1,19 +1,13 @@
 """A plan that was chosen for a model, a solver and a number of steps, and how it was chosen."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from zeus_trt.calibration.workload import Workload
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime import Bundle
-from zeus_trt.runtime.manifest import FILE_NAME
-from zeus_trt.runtime.solver import Solver
 from zeus_trt.zeus_graph import Predictor, SolverProgram, StepPlan, json_file
-
-LABEL_GUIDANCE = 2.0
-"""Guidance of models of class labels, where nothing is asked."""
 
 _THING = "calibrated plan"
 
@@ -23,13 +17,12 @@ class Measured:
     """A plan with its predictor, and its PSNR in dB to the full run, mean over the held-out samples."""
 
     plan: StepPlan
-    predictor: str | Predictor
+    predictor: Predictor
     psnr_db: float
 
     def to_json(self) -> dict[str, Any]:
         """As JSON data."""
-        predictor = Predictor.parse(self.predictor).to_json()
-        return {"plan": str(self.plan), "predictor": predictor, "psnr_db": json_file.plain(self.psnr_db)}
+        return {"plan": str(self.plan), "predictor": self.predictor.to_json(), "psnr_db": json_file.plain(self.psnr_db)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Measured":
@@ -83,33 +76,31 @@ class CalibratedPlan:
             f"spent          {self.calls['recording']} evaluations recording, {self.calls['measuring']} measuring"
         )
 
-    def check(self, program: SolverProgram, weights_sha256: str | None = None) -> "CalibratedPlan":
-        """Returns the plan if it belongs to this solver, number of steps and model.
+    def check(self, workload: Workload, num_steps: int, solver: str = "default") -> "CalibratedPlan":
+        """Returns the plan if it belongs to this model, solver and number of steps.
 
         Raises:
             ZeusError: Naming what differs.
         """
-        model = self.workload.get("weights_sha256")
         pairs = [
-            ("num_steps", self.num_steps, program.num_steps),
-            ("solver", self.fingerprint, program.fingerprint),
-            ("model weights", model, weights_sha256),
+            ("num_steps", self.num_steps, num_steps),
+            ("model weights", self.workload.get("weights_sha256"), workload.describe().get("weights_sha256")),
         ]
         for name, found, expected in pairs:
-            if found != expected and None not in (found, expected):
-                raise ZeusError(
-                    f"{_THING}: got one made for {name} {str(found)[:12]}; expected {str(expected)[:12]}, what is about to run. "
-                    "Calibrate again for it."
-                )
+            if found != expected:
+                raise _foreign(name, found, expected)
+        if self.fingerprint != (expected := workload.program(num_steps, solver).fingerprint):
+            raise _foreign("solver", self.fingerprint, expected)
         return self
 
-    def list_differences(self, **running: Any) -> list[str]:
-        """Sentences about what is run otherwise than it was calibrated: guidance_scale, backend ..."""
-        made = {**self.workload, "backend": self.backend}
+    def list_differences(self, workload: Workload, backend: str) -> list[str]:
+        """Sentences about what is run otherwise than it was calibrated: guidance, and the engine."""
+        running = {"guidance_scale": workload.describe().get("guidance_scale"), "backend": backend}
+        made = {"guidance_scale": self.workload.get("guidance_scale"), "backend": self.backend}
         return [
-            f"calibrated with {name} {made[name]}, run with {value}: its quality was not measured there"
+            f"the plan was calibrated with {name} {made[name]}, and runs with {value}: its quality there is not known"
             for name, value in running.items()
-            if value is not None and name in made and made[name] != value
+            if made[name] != value
         ]
 
     def to_json(self) -> dict[str, Any]:
@@ -172,37 +163,17 @@ class CalibratedPlan:
         return cls.from_json(json_file.load(path))
 
 
-def choose_plan(
-    text: str,
-    model: str,
-    num_steps: int,
-    predictor: str,
-    warn: Callable[[str], Any],
-    **running: Any,
-) -> tuple[StepPlan, str | Predictor]:
-    """Reads a plan: its letters, or a file of ``zeus-trt calibrate``, which brings its predictor.
+def _foreign(name: str, found: Any, expected: Any) -> ZeusError:
+    return ZeusError(
+        f"{_THING}: got one made for {name} {str(found)[:12]}; expected {str(expected)[:12]}. "
+        "Calibrate again for what is about to run."
+    )
 
-    Args:
-        text: The letters, or the path of a .json file.
-        model: What is about to run it; a bundle is checked, of a pipeline nothing is known yet.
-        num_steps: Solver steps.
-        predictor: Of a plan that is letters.
-        warn: Takes a sentence for every setting that is not the one of the calibration.
-        **running: Settings by name, such as guidance_scale; None is not known.
+
+def read_plan(text: str) -> StepPlan | CalibratedPlan:
+    """Reads a plan that a user gives: its letters, or the path of a .json file that ``zeus-trt calibrate`` wrote.
 
     Raises:
-        ZeusError: No plan, or one that was made for another model, solver or number of steps.
+        ZeusError: Neither.
     """
-    if not text.endswith(".json"):
-        return StepPlan(text), predictor
-    found = CalibratedPlan.load(text)
-    if (Path(model) / FILE_NAME).is_file():
-        bundle = Bundle.open(model)
-        if running.get("guidance_scale") is None:
-            running["guidance_scale"] = LABEL_GUIDANCE if bundle.manifest.labels else 1.0
-        found.check(Solver(bundle).program(num_steps), bundle.manifest.weights_sha256)
-    else:
-        warn(f"{text}: whether it was made for this pipeline's weights and solver is not checked")
-    for sentence in found.list_differences(**running):
-        warn(f"{text}: {sentence}")
-    return found.chosen.plan, found.chosen.predictor
+    return CalibratedPlan.load(text) if text.endswith(".json") else StepPlan(text)

@@ -6,10 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from zeus_trt.calibration.calibrated_plan import CalibratedPlan
 from zeus_trt.calibration.peers import Peer
 from zeus_trt.calibration.workload import Setting, Workload
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph import Predictor, StepPlan
+
+_LONGEST_NAME = 12
 
 
 @dataclass(frozen=True)
@@ -66,30 +69,42 @@ class Cell:
 
 @dataclass(frozen=True)
 class NamedPlan:
-    """A step plan, what it is called, and the predictor that was calibrated with it, if any."""
+    """A step plan by name.
+
+    Args:
+        name: What it is called.
+        plan: The plan.
+        predictor: The rule that it was calibrated with, if any.
+        solver: The solver that it was calibrated for; None fits any.
+    """
 
     name: str
     plan: StepPlan
-    predictor: Predictor | None = None
+    predictor: str | Predictor | None = None
+    solver: str | None = None
+
+    def fits(self, solver: str, count: int) -> bool:
+        """Whether it can run: its length is right, and the solver is its own."""
+        return self.plan.num_steps == count and self.solver in (None, solver)
 
 
 def read_plan(text: str) -> NamedPlan:
-    """Reads a JSON file with a plan, or a plan such as ``FFXRF``.
+    """Reads a plan such as ``FFXRF``, or a JSON file: a ``StepPlan``, or what ``zeus-trt calibrate`` wrote.
 
     Raises:
-        ZeusError: Neither.
+        ZeusError: None of these.
     """
     path = Path(text)
     if path.suffix != ".json":
-        return NamedPlan(text if len(text) <= 12 else f"{text[:11]}...", StepPlan(text))
+        return NamedPlan(text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 3]}...", StepPlan(text))
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ZeusError(f"plan: got {path}, which does not read ({error}); expected a JSON file. Check it.") from error
-    predictor = data.get("predictor") if isinstance(data, dict) else None
-    if isinstance(predictor, str):
-        predictor = {"name": predictor}
-    return NamedPlan(path.stem, StepPlan.from_json(data), Predictor.from_json(predictor) if predictor else None)
+    if isinstance(data, dict) and "plan" in data:
+        calibrated = CalibratedPlan.from_json(data)
+        return NamedPlan(path.stem, calibrated.chosen.plan, calibrated.chosen.predictor, calibrated.solver)
+    return NamedPlan(path.stem, StepPlan.from_json(data))
 
 
 def make_cells(
@@ -124,8 +139,12 @@ def make_cells(
         Predictor.parse(name)
     counts = {(solver, num): workload.count_evaluations(num, solver) for solver in solvers for num in steps}
     for named in plans:
-        if named.plan.num_steps not in counts.values():
+        if not any(named.fits(solver, count) for (solver, _), count in counts.items()):
             named.plan.check_length(next(iter(counts.values())))
+            raise ZeusError(
+                f"plan: got {named.name}, made for the solver {named.solver}; expected one of {', '.join(solvers)}. "
+                "Give --solvers, or calibrate for this one."
+            )
     cells: list[Cell] = []
     for (solver, num_steps), count in counts.items():
         for backend in backends:
@@ -137,7 +156,7 @@ def make_cells(
                     if ratio:
                         cells.append(Cell(f"r = {ratio}", replace(full.setting, plan=plan, predictor=name), ratio))
                 for named in plans:
-                    if named.plan.num_steps == count:
+                    if named.fits(solver, count):
                         rule = named.predictor or name
                         cells.append(Cell(named.name, replace(full.setting, plan=named.plan, predictor=rule)))
             if backend == "eager":

@@ -245,7 +245,9 @@ def _explain(cell: Cell, error: Exception) -> str:
         chain.append(chain[-1].__cause__)
     if any(_is_out_of_memory(one) for one in chain):
         return f"out of memory: {_first_line(chain[-1])}"
-    return f"not supported: {_first_line(chain[-1])}" if cell.peer else f"failed: {_first_line(error)}"
+    if cell.peer:
+        return f"not supported: {_first_line(error if isinstance(error, UnsupportedError) else chain[-1])}"
+    return f"failed: {_first_line(error)}"
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

@@ -87,9 +87,8 @@ def check_plan(task: Task, found: CalibratedPlan) -> CalibratedPlan:
     Raises:
         ZeusError: The plan belongs to another model, solver or number of steps.
     """
-    described = task.workload.describe()
-    found.check(task.workload.program(task.num_steps, task.solver), described.get("weights_sha256"))
-    bench = task.bench()
+    found.check(task.workload, task.num_steps, task.solver)
+    bench, described = task.bench(), task.workload.describe()
     same = all(found.workload.get(name) == described.get(name) for name in ("seed", "labels", "prompts"))
     first = max(start + count for start, count in found.numbers.values()) if same else 0
     numbers = range(first, first + task.samples.held_out)

@@ -20,6 +20,7 @@ th:first-child, td:first-child { text-align: left; position: sticky; left: 0; ba
 img { max-width: 100%; height: auto; display: block; image-rendering: pixelated; }
 img.plot { image-rendering: auto; background: #fff; }
 ul { padding-left: 1.2rem; font-size: .9rem; }
+li, h1, h3 { overflow-wrap: anywhere; }
 """
 
 

@@ -80,10 +80,12 @@ def trace_pareto(task: Task) -> Pareto:
     points = []
     for nfe in list_budgets(count):
         found = task.calibrate(gram, bench, nfe)
-        name, plan = presets.get(nfe, (None, None))
-        preset_db = None if plan is None else bench.measure(plan, "zeus", task.samples.ranges["held_out"])
+        preset, preset_db = None, None
+        if nfe in presets:
+            preset, plan = presets[nfe]
+            preset_db = bench.measure(plan, "zeus", task.samples.ranges["held_out"])
         uniform_db, chosen = found.uniform[0].psnr_db, found.chosen
-        points.append(Point(nfe, count / nfe, chosen.psnr_db, uniform_db, name, preset_db, str(chosen.plan)))
+        points.append(Point(nfe, count / nfe, chosen.psnr_db, uniform_db, preset, preset_db, str(chosen.plan)))
     return Pareto(tuple(points))
 
 
@@ -104,10 +106,10 @@ def _draw(points: tuple[Point, ...]) -> "Image.Image":
     counts = [point.nfe for point in points]
     axes.plot(counts, [point.calibrated_db for point in points], "o-", color="#1f4e79", label="calibrated")
     axes.plot(counts, [point.uniform_db for point in points], "s--", color="#8a8a8a", label="best uniform")
-    presets = [point for point in points if point.preset_db is not None]
-    axes.plot([p.nfe for p in presets], [p.preset_db for p in presets], "*", ms=13, color="#e08a1e", label="presets")
-    for point in presets:
-        axes.annotate(str(point.preset), (point.nfe, point.preset_db), xytext=(6, -12), textcoords="offset points")
+    presets = [(point.nfe, point.preset_db, str(point.preset)) for point in points if point.preset_db is not None]
+    axes.plot([p[0] for p in presets], [p[1] for p in presets], "*", ms=13, color="#e08a1e", label="presets")
+    for nfe, preset_db, name in presets:
+        axes.annotate(name, (nfe, preset_db), xytext=(6, -12), textcoords="offset points")
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
     buffer = io.BytesIO()

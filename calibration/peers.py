@@ -280,5 +280,7 @@ def _count_hooks(module: torch.nn.Module) -> int:
 def _explain(error: Exception) -> str:
     if isinstance(error, UnsupportedError):
         return str(error)
+    if isinstance(error, IndexError):  # diffusers' caches of blocks take the first one unseen
+        return "it finds no list of transformer blocks that it knows"
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

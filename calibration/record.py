@@ -115,7 +115,7 @@ def _record_batch(
         return workload.run(setting, numbers, on_step).report.nfe * len(numbers)
 
     calls = run(StepPlan("F" * count), lambda step: outputs.append(_flatten(step.output).clone()))
-    products = _multiply(outputs)
+    products = multiply(outputs)
     if not np.isfinite(products).all():
         raise ZeusError("trajectories: got outputs that are not finite; expected numbers. Run the model in full first.")
     for place, plan in enumerate(plans):
@@ -153,7 +153,7 @@ def _combine(row: np.ndarray, latents: Sequence[torch.Tensor]) -> torch.Tensor:
     return total
 
 
-def _multiply(outputs: Sequence[torch.Tensor]) -> np.ndarray:
+def multiply(outputs: Sequence[torch.Tensor]) -> np.ndarray:
     """(batch, N, N) float64: mean products of the outputs of every sample."""
     size = outputs[0].shape[1]
     total = torch.zeros(len(outputs[0]), len(outputs), len(outputs), dtype=torch.float64, device=outputs[0].device)

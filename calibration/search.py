@@ -1,6 +1,6 @@
 """Searching plans by their surrogate, without the model."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from zeus_trt.calibration.gram import Gram
 from zeus_trt.calibration.surrogate import Surrogate, predict_errors, predict_psnr
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph import WINDOWS, Predictor, SolverProgram, StepPlan
+from zeus_trt.zeus_graph.predictor import Row
 
 ORDERS = (3, 4)
 """How many past full outputs a fitted predictor may read: both are tried."""
@@ -95,12 +96,20 @@ def list_uniform(num_evaluations: int, nfe: int) -> tuple[tuple[StepPlan, str], 
     for window in WINDOWS.values():
         plans += [StepPlan.uniform(num_evaluations, ratio, window) for ratio in range(1, num_evaluations)]
     fitting = dict.fromkeys(plan for plan in plans if plan.nfe == nfe)
-    found: dict[str, tuple[StepPlan, str]] = {}
+    found: dict[bytes, tuple[StepPlan, str]] = {}
     for plan in fitting:
         for reading in ("zeus", "zeus-paper", "zeus-previous-full"):
-            rows = Predictor.parse(reading).rows(plan)
-            found.setdefault(repr((plan.full_steps, rows)), (plan, reading))
+            found.setdefault(_resolve(Predictor.parse(reading).rows(plan)), (plan, reading))
     return tuple(found.values())
+
+
+def _resolve(rows: Sequence[Row | None]) -> bytes:
+    """The weights of full outputs in every used one: equal for readings that are the same on this plan."""
+    used = np.eye(len(rows))
+    for step, row in enumerate(rows):
+        if row is not None:
+            used[step] = sum(weight * used[source] for source, weight in row.items())
+    return used.tobytes()
 
 
 def _weigh_trajectories(program: SolverProgram, gram: Gram, nfe: int) -> np.ndarray:

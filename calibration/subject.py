@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from zeus_trt.calibration.pipeline_workload import EAGER, PipelineWorkload
 from zeus_trt.calibration.timing import read_clock
 from zeus_trt.calibration.workload import SessionWorkload, Workload
 from zeus_trt.errors import ZeusError
@@ -15,13 +16,13 @@ from zeus_trt.export import export_bundle
 from zeus_trt.export.model import Model, load_model
 from zeus_trt.machine import LIBRARIES, find_version
 from zeus_trt.runtime import Bundle, Denoiser
+from zeus_trt.runtime.acceleration import find_denoisers
 from zeus_trt.runtime.eager_engine import EagerEngine
 from zeus_trt.runtime.engine import Engine
 from zeus_trt.runtime.engine_folder import Needs, find_engine, list_engines
 from zeus_trt.runtime.engines import BACKENDS, choose_engine
 from zeus_trt.runtime.manifest import FILE_NAME
 
-EAGER = "eager"
 KNOWN_BACKENDS = (EAGER, *BACKENDS)
 
 
@@ -74,7 +75,6 @@ def open_subject(
     model: str | Path | None = None,
     backends: Sequence[str] = ("onnxruntime",),
     labels: Sequence[int] | None = None,
-    prompts: Path | None = None,
     guidance_scale: float = 1.0,
     seed: int = 0,
     folder: Path | None = None,
@@ -86,7 +86,6 @@ def open_subject(
         model: The model folder that a bundle came from: the eager reference.
         backends: Of ``KNOWN_BACKENDS``, or ``auto``. One that does not open is kept with its reason, if another does.
         labels: Class labels, one per sample, in turn.
-        prompts: A file of prompts, for pipelines.
         guidance_scale: Classifier-free guidance; 1 turns it off.
         seed: Sample k draws its noise from seed + k.
         folder: Where the bundle of a model folder goes.
@@ -95,11 +94,7 @@ def open_subject(
         ZeusError: Neither bundle nor model, a model of other weights than the bundle, an unknown backend, ``eager``
             without a model, or no engine that opens.
     """
-    for name in backends:
-        if name not in (*KNOWN_BACKENDS, "auto"):
-            raise ZeusError(f"backend: got {name!r}; expected some of {', '.join(KNOWN_BACKENDS)}. Choose among these.")
-    if prompts is not None:  # a pipeline's workload takes them: open it here, the rest works with any workload
-        raise ZeusError("prompts: got a file for a model of class labels; expected --label. Leave it out.")
+    check_backends(backends)
     bundle, eager = _open_bundle(Path(path), model, folder)
     if EAGER in backends and eager is None:
         raise ZeusError("backend: got eager without the model; expected its folder. Give it with --model.")
@@ -124,6 +119,45 @@ def open_subject(
     manifest = bundle.manifest
     names = tuple(dict.fromkeys(asked))
     return Subject(manifest.model, workload, facts, names, eager.denoiser if eager else None, manifest.denoiser_class)
+
+
+def describe_pipeline(workload: PipelineWorkload, backends: Sequence[str] = ("auto",)) -> Subject:
+    """The same for a pipeline: eager, and the engines of its bundle where it has one, each opened once to time that.
+
+    Args:
+        workload: The pipeline and its prompts.
+        backends: As in ``open_subject``; ``auto`` is ``eager`` without a bundle.
+
+    Raises:
+        ZeusError: An unknown backend, or another than ``eager`` without a bundle.
+    """
+    check_backends(backends)
+    module = next(iter(find_denoisers(workload.pipeline).values()))
+    facts = {EAGER: EngineFacts({"backend": EAGER, "dtype": str(module.dtype), "device": str(module.device)})}
+    asked: list[str] = []
+    for name in dict.fromkeys(backends):
+        if name == EAGER or (name == "auto" and workload.bundle is None):
+            asked.append(EAGER)
+            continue
+        if workload.bundle is None:
+            raise ZeusError(f"backend: got {name} for a pipeline alone; expected its bundle too. Give BUNDLE --model.")
+        try:
+            start = read_clock()
+            with choose_engine(workload.bundle, name)[0] as engine:
+                name = engine.backend
+                facts[name] = _describe(workload.bundle, engine, read_clock() - start)
+        except ZeusError as error:
+            facts[name] = EngineFacts(problem=str(error))
+        asked.append(name)
+    name = str(workload.describe()["model"])
+    return Subject(Path(name).name, workload, facts, tuple(dict.fromkeys(asked)), module, type(module).__name__)
+
+
+def check_backends(backends: Sequence[str]) -> None:
+    """Raises ZeusError for a backend that is not one of ``KNOWN_BACKENDS``, nor ``auto``."""
+    for name in backends:
+        if name not in (*KNOWN_BACKENDS, "auto"):
+            raise ZeusError(f"backend: got {name!r}; expected some of {', '.join(KNOWN_BACKENDS)}. Choose among these.")
 
 
 def _open(bundle: Bundle, backend: str, eager: Model | None) -> Engine:

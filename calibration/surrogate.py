@@ -139,6 +139,6 @@ def predict_errors(program: SolverProgram, gram: Gram, plan: StepPlan, predictor
 
 
 def predict_psnr(program: SolverProgram, gram: Gram, plan: StepPlan, predictor: str | Predictor) -> float:
-    """Predicted PSNR in dB of the final latents to those of the full run, for values in -1..1; mean over trajectories."""
+    """Predicted PSNR in dB of the final latents to the full run's, for values in -1..1; mean over trajectories."""
     errors = np.maximum(predict_errors(program, gram, plan, predictor), 1e-20)
     return float(np.mean(10 * np.log10(4 / errors)))

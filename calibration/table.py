@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from zeus_trt.calibration.comparison import MARKS, Comparison, Row
+from zeus_trt.calibration.pipeline_workload import EAGER
 from zeus_trt.calibration.quality import UNMEASURED, Quality
 
 
@@ -39,14 +40,14 @@ def list_columns(comparison: Comparison) -> list[Column]:
         Column("total ms", _say_total),
         Column("speed-up", _say_speedup),
         Column("bound", lambda row: f"{row.speedup_bound:.2f}x" if row.speedup_bound else ""),
-        Column("to eager", lambda row: f"{row.speedup_to_eager.median:.2f}x" if row.speedup_to_eager else "", True),
+        Column("to eager", _say_speedup_to_eager, optional=True),
         Column("PSNR dB", lambda row: _say_psnr(row, row.to_full)),
         Column("SSIM", lambda row: _say(row.to_full.ssim, ".4f")),
         Column("latents", lambda row: _say(row.to_full.latent_error, ".1e")),
         Column("frames dB", lambda row: _say(row.to_full.temporal_psnr_db, ".1f"), optional=True),
         Column("LPIPS", lambda row: _say(row.to_full.lpips, ".4f"), optional=True),
         Column("FID", lambda row: _say(row.to_full.fid, ".2f"), optional=True),
-        Column("PSNR dB, eager", lambda row: _say_psnr(row, row.to_eager), optional=True),
+        Column("PSNR dB, eager", lambda row: "" if row.backend == EAGER else _say_psnr(row, row.to_eager), True),
         Column("PSNR dB, most steps", lambda row: _say_psnr(row, row.to_longest), optional=True),
         Column("MiB", lambda row: _say(row.host_mib, ".0f")),
         Column("GPU MiB", lambda row: _say(row.device_mib, ".0f"), optional=True),
@@ -128,6 +129,10 @@ def _say_total(row: Row) -> str:
 def _say_speedup(row: Row) -> str:
     speedup = row.speedup
     return f"{speedup.median:.2f}x ({speedup.min:.2f}-{speedup.max:.2f})" if speedup else ""
+
+
+def _say_speedup_to_eager(row: Row) -> str:
+    return f"{row.speedup_to_eager.median:.2f}x" if row.speedup_to_eager and row.backend != EAGER else ""
 
 
 def _say_psnr(row: Row, quality: Quality) -> str:

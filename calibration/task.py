@@ -1,7 +1,7 @@
 """What is calibrated."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ class Task:
     num_steps: int = 50
     solver: str = "default"
     backend: str = "onnxruntime"
-    samples: Samples = Samples()
+    samples: Samples = field(default_factory=Samples)
     batch: int = 8
     trajectories: Path | None = None
     max_calls: int | None = None

@@ -34,6 +34,7 @@ def accelerate(
     scheduler: Any = None,
     engine: Session | str | Path | Bundle | None = None,
     check: bool = True,
+    drift_threshold: float | None = None,
     on_step: Callable[[Step], None] | None = None,
     on_call: Callable[[], None] | None = None,
 ) -> Iterator[Any]:
@@ -52,6 +53,7 @@ def accelerate(
         scheduler: A diffusers scheduler to use instead of the pipeline's.
         engine: A session of a bundle of this pipeline, or the bundle: its engine is called instead of the denoiser.
         check: Compare the engine's first output with the denoiser's own, which costs a call of it.
+        drift_threshold: As in ``Session.generate``: the report tells the drift, and a larger one makes a step full.
         on_step: Told every step as it is done.
         on_call: Called after every call of the denoiser.
 
@@ -72,7 +74,9 @@ def accelerate(
         )
     choose_plan, rule = _choose(plan, ratio), Predictor.parse(predictor)
     acceleration = _Acceleration(
-        pipeline, scheduler or pipeline.scheduler, lambda: PipelineRun(choose_plan, rule, on_step, on_call)
+        pipeline,
+        scheduler or pipeline.scheduler,
+        lambda: PipelineRun(choose_plan, rule, on_step, on_call, drift_threshold, "transformer_2" in names),
     )
     for name in names:
         acceleration.replace(name)
@@ -198,6 +202,7 @@ class _Acceleration:
             predictor=str(run.predictor),
             nfe=run.nfe,
             engine_calls=run.calls,
+            drift=tuple((step, float(drift)) for step, drift in run.drift),
             engine_seconds=run.engine_seconds,
             total_seconds=run.total_seconds,
             speedup_bound=len(run.steps) / run.nfe,

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -44,7 +45,7 @@ class AotEngine(Engine):
         self._axes = {spec.name: spec.axes for spec in inputs}
         self._dtypes = {spec.name: getattr(torch, spec.dtype) for spec in inputs}
         try:
-            self._model = torch._inductor.aoti_load_package(
+            self._model: Any = torch._inductor.aoti_load_package(
                 str(package), run_single_threaded=cuda_graph, device_index=self.device.index or -1
             )
         except Exception as error:  # torch's loader raises bare RuntimeErrors
@@ -52,7 +53,7 @@ class AotEngine(Engine):
                 f"aot-inductor: got {package.name}, which does not load ({str(error).strip().splitlines()[0]}); "
                 f"expected a package for torch {torch.__version__} on {device}. Build it again."
             ) from error
-        self._run = CudaGraphs(self._call, self.device) if cuda_graph else self._call
+        self._run: Any = CudaGraphs(self._call, self.device) if cuda_graph else self._call
         precision = name_precision(next(iter(self._dtypes.values())))
         self.info = EngineInfo(AOT_INDUCTOR, precision, self.device, profile, package.stat().st_size)
 

@@ -49,7 +49,7 @@ class DriftController:
         if step and not self.plan.is_full(step - 1):
             drift = ((output - self._fill(step)).norm() / output.norm()).float()
             if math.isfinite(self._threshold) and float(drift) > self._threshold:
-                self.plan = _insert(self.plan, step + 1)
+                self.plan = insert_full(self.plan, step + 1)
         self._keep(step, output.clone())
         return drift
 
@@ -77,7 +77,7 @@ class DriftController:
         self._outputs = {source: kept for source, kept in self._outputs.items() if source in needed}
 
 
-def _insert(plan: StepPlan, step: int) -> StepPlan:
+def insert_full(plan: StepPlan, step: int) -> StepPlan:
     """Makes ``step`` full if it was to be skipped, and the skipped steps after it alternate from X again."""
     if step >= plan.num_steps or plan.is_full(step):
         return plan

@@ -45,14 +45,14 @@ class EagerEngine(Engine):
         device = weights[0].device if weights else torch.device("cpu")
         if cuda_graph and device.type != "cuda":
             raise ZeusError(f"eager: got a CUDA graph on {device}; expected a module on a CUDA device. Move it.")
-        self._module = module
+        self._module: Any = module
         self._nest = nest
         self._options = {"return_dict": False} if "return_dict" in inspect.signature(module.forward).parameters else {}
         self._dtypes = {spec.name: getattr(torch, spec.dtype) for spec in inputs}
-        self._forward = torch.compile(module) if compile else module
+        self._forward: Any = torch.compile(module) if compile else module
         # One call at a time where calls share memory, or the compiler's state.
         self._lock = threading.Lock() if compile or cuda_graph else contextlib.nullcontext()
-        self._run = CudaGraphs(self._call, device, self._find_addresses) if cuda_graph else self._call
+        self._run: Any = CudaGraphs(self._call, device, self._find_addresses) if cuda_graph else self._call
         size = sum(value.numel() * value.element_size() for value in weights)
         self.info = EngineInfo("eager", name_precision(next(iter(self._dtypes.values()))), device, None, size)
 

@@ -56,7 +56,7 @@ class Session:
         else:
             self.engine, self.backend_reason = engine, "given"
         info = getattr(self.engine, "info", None)
-        self._device = info.device if info else device and torch.device(device)
+        self._device = info.device if info else torch.device(device) if device else None
         self.solver = Solver(self.bundle, scheduler)
 
     @property

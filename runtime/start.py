@@ -64,9 +64,9 @@ def add_noise(
     return _mix(prepared, start.latents.to(noise), noise, prepared.timesteps[start.begin])
 
 
-def keep_outside(start: Start, noise: torch.Tensor) -> Blend:
+def keep_outside(clean: torch.Tensor, mask: torch.Tensor, noise: torch.Tensor) -> Blend:
     """What puts the picture back where the mask is 0, after each step, with the noise of the next one."""
-    clean, mask = start.latents.to(noise), start.mask.to(noise)
+    clean, mask = clean.to(noise), mask.to(noise)
 
     def blend(scheduler: Any, timestep: torch.Tensor | None, latents: torch.Tensor) -> torch.Tensor:
         outside = clean if timestep is None else _mix(scheduler, clean, noise, timestep)

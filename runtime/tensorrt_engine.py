@@ -83,7 +83,7 @@ class TensorRTEngine(Engine):
         self._memory: torch.Tensor | None = None
         self._done: torch.cuda.Event | None = None
         self._read_tensors(manifest)
-        self._run = CudaGraphs(self._enqueue, self.device) if cuda_graph else self._enqueue
+        self._run: Any = CudaGraphs(self._enqueue, self.device) if cuda_graph else self._enqueue
 
     @classmethod
     def open(

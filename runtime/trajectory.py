@@ -12,7 +12,7 @@ from zeus_trt.runtime.denoiser import Denoiser
 from zeus_trt.runtime.finite_guard import FiniteGuard
 from zeus_trt.runtime.guidance import ClassifierFreeGuidance
 from zeus_trt.runtime.latents import adapt
-from zeus_trt.runtime.loop import Step, run_steps
+from zeus_trt.runtime.loop import Blend, Step, run_steps
 from zeus_trt.runtime.manifest import Manifest, TensorSpec
 from zeus_trt.runtime.noise import draw_from, make_generators
 from zeus_trt.runtime.program import ProgramLoop
@@ -69,12 +69,14 @@ class Trajectory:
             guided, plain, request.guidance.steps(request.plan.num_steps), FiniteGuard(self._device), on_call
         )
         self.begin: int | None = None
-        self.noise, self._blend = noise, None
+        self.noise = noise
+        self._blend: Blend | None = None
         if request.start:
             self._check_start(request.start, noise)
             self.begin = request.start.begin
             self.noise = add_noise(solver.scheduler, request.start, noise, request.num_steps, request.schedule)
-            self._blend = None if request.start.mask is None else keep_outside(request.start, noise)
+            if request.start.mask is not None:
+                self._blend = keep_outside(request.start.latents, request.start.mask, noise)
 
     def restrict(self, mode: str) -> str:
         """The mode that this request can run in.
@@ -129,10 +131,10 @@ class Trajectory:
         seeds = [] if isinstance(request.seed, int) else [len(request.seed)]
         if request.noise is not None:
             self._sizes.check(spec, request.noise)
-            rows = len(request.noise)
-            if seeds not in ([], [rows]) or request.batch not in (1, rows):
+            count = len(request.noise)
+            if seeds not in ([], [count]) or request.batch not in (1, count):
                 raise ZeusError(
-                    f"noise: got {rows} rows, and batch {request.batch} or {seeds or 'no'} seeds; expected as many. "
+                    f"noise: got {count} rows, and batch {request.batch} or {seeds or 'no'} seeds; expected as many. "
                     "Leave batch out, and give one seed or one per row."
                 )
             if not request.noise.is_floating_point():
@@ -141,12 +143,12 @@ class Trajectory:
             return request.noise.to(self._device, torch.float64 if is_wide else torch.float32)
         given = [name for name in request.conditioning if name in self._by_row]
         rows = [count_rows(self._specs[name], request.conditioning[name]) for name in given]
-        shape = None
         if request.start:
             rows.append(count_rows(spec, request.start.latents))
-            shape = request.start.latents.shape[1:]
+            shape = tuple(request.start.latents.shape[1:])
+        else:
+            shape = manifest.latent_shape
         batch = max([request.batch, *rows, *seeds])
-        shape = manifest.latent_shape if shape is None else shape
         try:
             noise = draw_from(self._generators, (batch, *shape))
         except RuntimeError as error:  # torch's word for no memory

@@ -1,5 +1,6 @@
 """Bundles without files: a manifest, a toy denoiser and a scheduler make a session in no time."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import diffusers
@@ -27,8 +28,7 @@ def make_manifest(*conditioning, latents=SAMPLE, output_axes=None, **changes):
 
 def make_session(*conditioning, engine=None, scheduler=None, labels=None, **changes):
     """A session of a toy; Euler steps unless told otherwise."""
-    manifest = make_manifest(*conditioning, **changes)
-    object.__setattr__(manifest, "labels", labels)
+    manifest = replace(make_manifest(*conditioning, **changes), labels=labels)
     scheduler = scheduler or diffusers.EulerDiscreteScheduler()
     return Session(Bundle(Path("nowhere"), manifest), engine=engine or denoise, scheduler=scheduler)
 

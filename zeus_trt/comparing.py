@@ -2,13 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+from zeus_trt.calibration.calibrated_plan import LABEL_GUIDANCE
 from zeus_trt.calibration.cells import make_cells, read_plan
 from zeus_trt.calibration.compare import compare, make_folder
 from zeus_trt.calibration.comparison import Comparison
 from zeus_trt.calibration.peers import Peer
 from zeus_trt.calibration.quality import METRICS, check_metrics
-from zeus_trt.calibration.subject import EAGER, open_subject
+from zeus_trt.calibration.subject import EAGER, Subject, describe_pipeline, open_subject
+from zeus_trt.errors import ZeusError
+from zeus_trt.export.loading import is_pipeline
+from zeus_trt.sampling import open_pipeline
 
 
 def run_comparison(
@@ -26,23 +31,26 @@ def run_comparison(
     prompts: Path | None = None,
     labels: Sequence[int] | None = None,
     num_images: int = 8,
-    guidance_scale: float = 2.0,
+    guidance_scale: float | None = None,
     seed: int = 0,
     mode: str = "auto",
     rounds: int = 3,
     output: Path | None = None,
     on_run: Callable[[int], None] | None = None,
 ) -> Comparison:
-    """Opens a bundle or a model folder, and compares what the command line asks for.
+    """Opens a bundle, a model folder or a pipeline, and compares what the command line asks for.
 
     Args:
-        path: A bundle, or a model folder.
-        model: The model folder that a bundle came from: the eager reference.
+        path: A bundle, a model folder, or a diffusers pipeline, as a folder or an id of the hub.
+        model: The model folder or the pipeline that a bundle came from: the eager reference.
         backends: As in ``open_subject``; ``eager`` is added where there are peers.
         ratios: As in ``make_cells``, and so on to ``solvers``; plans as ``read_plan`` reads them.
         peers: As ``Peer.parse`` reads them.
         metrics: Of ``METRICS``; all by default.
-        prompts: As in ``open_subject``, and so on to ``seed``.
+        prompts: A file with a prompt per line, for pipelines.
+        labels: Class labels, one per sample, in turn.
+        guidance_scale: The pipeline's own by default, 2 of class labels; 1 turns it off.
+        seed: Sample k draws its noise from seed + k.
         num_images: As in ``compare``, and so on.
         mode: As in ``Session.generate``.
 
@@ -56,12 +64,35 @@ def run_comparison(
     if output is not None:
         make_folder(output)
     backends = (*backends, EAGER) if parsed and EAGER not in backends else tuple(backends)
-    subject = open_subject(
-        path, model=model, backends=backends, labels=labels, prompts=prompts, guidance_scale=guidance_scale, seed=seed,
-        folder=output,
-    )  # fmt: skip
+    subject = _open(path, model, backends, prompts, labels, guidance_scale, seed, output)
     cells = make_cells(
         subject.workload, backends=subject.asked, ratios=ratios, plans=named, predictors=predictors, steps=steps,
         solvers=solvers, peers=parsed, mode=mode,
     )  # fmt: skip
     return compare(subject, cells, num_images=num_images, rounds=rounds, metrics=metrics, output=output, on_run=on_run)
+
+
+def _open(
+    path: Path,
+    model: Path | None,
+    backends: Sequence[str],
+    prompts: Path | None,
+    labels: Sequence[int] | None,
+    guidance_scale: float | None,
+    seed: int,
+    output: Path | None,
+) -> Subject:
+    source = model or path
+    if is_pipeline(source):
+        lines = [line.strip() for line in prompts.read_text(encoding="utf-8").splitlines()] if prompts else []
+        asked: list[Any] = [line for line in lines if line] or list(labels or ())
+        workload = open_pipeline(
+            str(source), prompts=asked, guidance_scale=guidance_scale, seed=seed, bundle=path if model else None
+        )
+        return describe_pipeline(workload, backends)
+    if prompts:
+        raise ZeusError("prompts: got a file for a model of class labels; expected --label. Leave it out.")
+    scale = LABEL_GUIDANCE if guidance_scale is None else guidance_scale
+    return open_subject(
+        path, model=model, backends=backends, labels=labels, guidance_scale=scale, seed=seed, folder=output
+    )

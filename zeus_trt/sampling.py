@@ -47,7 +47,7 @@ def run_model(
     output: Path,
     *,
     ratio: int = 3,
-    plan: StepPlan | None = None,
+    plan: StepPlan | CalibratedPlan | None = None,
     num_images: int | None = None,
     steps: int = 50,
     seed: int = 0,
@@ -58,6 +58,7 @@ def run_model(
     labels: Sequence[int] | None = None,
     compare_full: bool = False,
     progress: Callable[[], AbstractContextManager] | None = None,
+    warn: Callable[[str], Any] = print,
     **asked: Any,
 ) -> list[Made]:
     """Samples a bundle of class labels, or a diffusers pipeline, and writes pictures or a video.
@@ -66,7 +67,7 @@ def run_model(
         model: A bundle, a pipeline folder, or a pipeline's id on the hub.
         output: The file to write; its ending says what.
         ratio: Skipped steps after each full one.
-        plan: What happens at each step, instead of ``ratio``.
+        plan: What happens at each step, instead of ``ratio``; a calibrated one brings its predictor.
         num_images: How many; by default 8 of class labels, else one per prompt.
         steps: Solver steps.
         seed: Image k draws its noise from seed + k.
@@ -77,6 +78,7 @@ def run_model(
         labels: Of a bundle of class labels.
         compare_full: Write the full run too, beside it.
         progress: Makes the progress bar of a run, whose ``update`` is called after every call of the denoiser.
+        warn: Takes a sentence where a calibrated plan runs otherwise than it was calibrated.
         **asked: Of pipelines, as ``open_pipeline`` takes them.
 
     Raises:

@@ -14,9 +14,10 @@ from zeus_trt.calibration.cells import make_cells, read_plan
 from zeus_trt.calibration.compare import compare
 from zeus_trt.calibration.comparison import Times
 from zeus_trt.calibration.memory import peak_memory_mib, reset_peak_memory
+from zeus_trt.calibration.peers import Peer
 from zeus_trt.calibration.report import FILES
 from zeus_trt.calibration.rows import mark
-from zeus_trt.calibration.subject import open_subject
+from zeus_trt.calibration.subject import describe_pipeline, open_subject
 from zeus_trt.calibration.timing import Run
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph import StepPlan
@@ -211,7 +212,7 @@ def test_the_grid_has_each_cell_once_and_each_group_its_full_run(bundle):
 def test_plans_are_read_and_run_where_they_fit(bundle, tmp_path):
     workload = make_subject(bundle).workload
     file = tmp_path / "fast.json"
-    file.write_text(json.dumps({**StepPlan("FFXRFF").to_json(), "predictor": {"name": "reuse"}}))
+    file.write_text(json.dumps(StepPlan("FFXRFF").to_json()))
     plans = [read_plan(str(file)), read_plan("FFXF")]
     cells = make_cells(workload, ratios=(), plans=plans, steps=(6, 4, 5))
     assert [(cell.label, str(cell.setting.plan)) for cell in cells if not cell.is_full] == [
@@ -251,6 +252,25 @@ def test_eager_is_the_reference_of_a_bundle(bundle):
         open_subject(bundle, model=MODELS / "digits-unet-v")
     with pytest.raises(ZeusError, match="expected some of eager, tensorrt"):
         open_subject(bundle, backends=("magic",))
+
+
+def test_a_pipeline_is_compared_like_a_bundle():
+    from tiny_images import build_dit
+
+    from zeus_trt.calibration.pipeline_workload import PipelineWorkload
+
+    torch.manual_seed(0)
+    pipeline = build_dit()
+    pipeline.set_progress_bar_config(disable=True)
+    workload = PipelineWorkload(pipeline, [1, 2, 3], {"guidance_scale": 4.0})
+    subject = describe_pipeline(workload)
+    assert subject.asked == ("eager",)
+    result = run(subject, steps=(8,), ratios=(2,), rounds=1, peers=Peer.parse("pab=2"))
+    assert [row.nfe for row in result.rows] == [8, 6, 8]
+    assert [row.to_full.latent_error > 0 for row in result.rows] == [False, True, True]
+    assert result.rows[2].nfe_equivalent < 8
+    with pytest.raises(ZeusError, match="for a pipeline alone"):
+        describe_pipeline(workload, ("onnxruntime",))
 
 
 def test_peak_memory_sees_an_allocation():

@@ -95,7 +95,7 @@ def test_the_loop_tells_the_denoiser_the_scaled_time(digits_bundle):
     ("change", "reason"),
     [
         ({"timestep_scale": None}, "no multiple of the timestep"),
-        ({"state_axes": ("batch", 4, 32, 32)}, "expected equal ones"),
+        ({"state_axes": ("batch", 4, 32, 32)}, "and solver latents of"),
     ],
 )
 def test_what_would_make_a_wrong_picture_is_refused(digits_bundle, change, reason):

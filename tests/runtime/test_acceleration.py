@@ -228,6 +228,43 @@ def test_image_to_image_begins_in_the_middle():
         assert fast.report.nfe < same.report.nfe
 
 
+def test_where_another_expert_takes_over_two_steps_are_full():
+    family = FAMILIES["wan"]
+    pipeline, other = family.make(), family.make()
+    pipeline.register_modules(transformer_2=other.transformer)
+    pipeline.register_to_config(boundary_ratio=0.5)
+    with accelerate(pipeline, ratio=4) as fast:
+        made = run(family, fast, num_inference_steps=20)
+    with accelerate(family.make(), ratio=4) as alone:
+        run(family, alone, num_inference_steps=20)
+    switch = next(i for i, timestep in enumerate(fast.scheduler.timesteps) if timestep < 500)
+    assert torch.isfinite(made).all()
+    assert alone.report.plan[switch : switch + 2] != "FF"
+    assert fast.report.plan[switch : switch + 2] == "FF"
+    assert fast.report.nfe == fast.report.plan.count("F")
+    assert fast.report.engine_calls == 2 * fast.report.nfe
+
+
+def test_drift_is_told_and_makes_steps_full():
+    family = FAMILIES["sd15"]
+    with accelerate(family.make(), ratio=3, drift_threshold=1e9) as told:
+        run(family, told, num_inference_steps=20)
+    with accelerate(family.make(), ratio=3, drift_threshold=1e-9) as strict:
+        run(family, strict, num_inference_steps=20)
+    assert [step for step, _ in told.report.drift] == [8, 12, 16, 18]
+    assert all(0 < drift < 10 for _, drift in told.report.drift)
+    assert strict.report.nfe > told.report.nfe
+
+
+def test_an_output_that_is_not_finite_stops_the_run():
+    family = FAMILIES["sd15"]
+    pipeline = family.make()
+    with torch.no_grad():
+        pipeline.unet.conv_out.bias.fill_(float("nan"))
+    with accelerate(pipeline, ratio=3) as fast, pytest.raises(ZeusError, match="model_output: got NaN or infinity"):
+        run(family, fast)
+
+
 def test_steps_are_told_with_the_output_after_guidance():
     family = FAMILIES["sd15"]
     pipeline, steps = family.make(), []

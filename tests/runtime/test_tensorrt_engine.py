@@ -1,119 +1,21 @@
-"""The Python logic of TensorRT engines, against a TEST DOUBLE of the module and of CUDA.
+"""The Python logic of TensorRT engines, against a TEST DOUBLE of the module and of CUDA (``tensorrt_double``).
 
-Nothing here ran on a GPU or against a real deserialised engine: the double says what TensorRT's documentation says.
-The last test compares its names with the real TensorRT-RTX, where that is installed.
+Nothing here ran on a GPU or against a real deserialised engine.
+The last test compares the double's names with the real TensorRT-RTX, where that is installed.
 """
 
-import contextlib
-import ctypes
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
 from engine_samples import NEEDS, SPEC, write_engine
+from tensorrt_double import MANIFEST, DoubleContext, DoubleEvent
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import tensorrt_engine
 from zeus_trt.runtime.engine_folder import find_engine
-from zeus_trt.runtime.manifest import TensorSpec
 from zeus_trt.runtime.tensorrt_engine import TensorRTEngine
 from zeus_trt.runtime.tensorrt_module import import_tensorrt
-
-TENSORS = {"sample": "HALF", "timestep": "FLOAT", "model_output": "HALF"}
-INPUTS = (
-    TensorSpec("sample", "float16", ("batch", 4, 8, 8), "latents"),
-    TensorSpec("timestep", "float32", ("batch",), "timestep"),
-)
-MANIFEST = SimpleNamespace(inputs=INPUTS, output=TensorSpec("model_output", "float16", ("batch", 4, 8, 8), "output"))
-
-
-class DoubleContext:
-    """Copies the sample to the output; can be told to say no."""
-
-    def __init__(self, trt):
-        self.trt = trt
-        self.shapes = {}
-        self.addresses = {}
-
-    def set_input_shape(self, name, shape):
-        self.shapes[name] = shape
-        return self.trt.refuses != "set_input_shape"
-
-    def set_tensor_address(self, name, address):
-        self.addresses[name] = address
-        return self.trt.refuses != "set_tensor_address"
-
-    def infer_shapes(self):
-        return ["timestep"] if self.trt.refuses == "infer_shapes" else []
-
-    def get_tensor_shape(self, name):
-        return (-1, 4, 8, 8) if self.trt.refuses == "get_tensor_shape" else self.shapes["sample"]
-
-    def execute_async_v3(self, stream):
-        self.trt.streams.append(stream)
-        size = 2 * torch.Size(self.shapes["sample"]).numel()
-        ctypes.memmove(self.addresses["model_output"], self.addresses["sample"], size)
-        return self.trt.refuses != "execute_async_v3"
-
-
-class DoubleTensorRT:
-    """A module with as much of TensorRT's API as the engine uses."""
-
-    TensorIOMode = SimpleNamespace(INPUT="input", OUTPUT="output")
-    TensorLocation = SimpleNamespace(HOST="host", DEVICE="device")
-
-    class ILogger:
-        Severity = SimpleNamespace(ERROR="error", INTERNAL_ERROR="internal")
-
-    def __init__(self):
-        self.refuses = None
-        self.streams = []
-        self.contexts = []
-        self.tensors = dict(TENSORS)
-
-    def Runtime(self, logger):
-        self.logger = logger
-        return SimpleNamespace(deserialize_cuda_engine=self.deserialize)
-
-    def deserialize(self, data):
-        if self.refuses == "deserialize":
-            self.logger.log("error", "The engine plan file is not compatible")
-            return None
-        names = list(self.tensors)
-        return SimpleNamespace(
-            num_io_tensors=len(names),
-            get_tensor_name=names.__getitem__,
-            get_tensor_dtype=lambda name: SimpleNamespace(name=self.tensors[name]),
-            get_tensor_mode=lambda name: "output" if name.endswith("output") else "input",
-            get_tensor_location=lambda name: "device",
-            create_execution_context=self.create_context,
-            get_weight_streaming_automatic_budget=lambda: 77,
-        )
-
-    def create_context(self):
-        if self.refuses == "create_execution_context":
-            return None
-        self.contexts.append(DoubleContext(self))
-        return self.contexts[-1]
-
-
-@pytest.fixture
-def double(monkeypatch):
-    """CUDA and TensorRT, doubled; tensors stay on the CPU."""
-    trt = DoubleTensorRT()
-    trt.stream = 7
-    monkeypatch.setattr(tensorrt_engine, "import_tensorrt", lambda backend: trt)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=trt.stream))
-    return trt
-
-
-@pytest.fixture
-def engine_file(tmp_path):
-    write_engine(tmp_path)
-    return find_engine(tmp_path, NEEDS)
 
 
 @pytest.fixture
@@ -141,6 +43,33 @@ def test_every_stream_has_its_own_context(double, engine):
     double.stream = 8
     engine(**request(2))
     assert len(double.contexts) == 2
+
+
+def test_all_contexts_share_one_block_and_wait_for_each_other(double, engine):
+    for stream in (7, 8, 7):
+        double.stream = stream
+        engine(**request(2))
+    assert len({context.memory for context in double.contexts}) == 1
+    assert double.contexts[0].memory[1] == 4096
+    log = [("record", 7), ("wait", 8), ("record", 8), ("wait", 7), ("record", 7)]
+    assert DoubleEvent.log == log
+
+
+def test_graphs_are_captured_once_per_shape(double, captures, engine_file):
+    engine = TensorRTEngine(engine_file, MANIFEST, device="cpu", cuda_graph=True)
+    for batch in (2, 2, 4, 2):
+        inputs = request(batch)
+        output = engine(**inputs)
+        assert torch.equal(output, inputs["sample"].half())
+    assert len(captures) == 2
+    assert all(settings["capture_error_mode"] == "thread_local" for settings in captures)
+
+
+def test_a_closed_engine_says_so(engine):
+    with engine:
+        pass
+    with pytest.raises(ZeusError, match="tensorrt: got a call of a closed engine"):
+        engine(**request(2))
 
 
 @pytest.mark.parametrize("timestep", [torch.tensor(500), torch.tensor([500]), torch.full((2,), 500)])
@@ -217,10 +146,12 @@ def test_the_double_has_no_name_that_the_real_module_has_not():
         real.ICudaEngine: [
             "num_io_tensors", "get_tensor_name", "get_tensor_dtype", "get_tensor_mode", "get_tensor_location",
             "create_execution_context", "get_weight_streaming_automatic_budget", "weight_streaming_budget_v2",
+            "device_memory_size_v2",
         ],
         real.IExecutionContext: [name for name in vars(DoubleContext) if not name.startswith("__")],
         real.TensorIOMode: ["INPUT", "OUTPUT"],
         real.TensorLocation: ["HOST", "DEVICE"],
+        real.ExecutionContextAllocationStrategy: ["USER_MANAGED"],
         real.DataType: list(tensorrt_engine._TORCH_TYPES),
         real.ILogger.Severity: ["ERROR", "INTERNAL_ERROR"],
     }  # fmt: skip

@@ -39,6 +39,8 @@ def calibrate(bundle, nfe, speedup, min_psnr, pareto, check, output, as_json, **
     if not check and output is None:
         raise click.UsageError("-o is needed: where the plan goes")
     goal = None if check or pareto else Goal(nfe, speedup, min_psnr)
+    if output:
+        output.parent.mkdir(parents=True, exist_ok=True)
     with progress(None) as bar:
         task = open_task(bundle, on_calls=bar.update, **options)
         found = CalibratedPlan.load(check) if check else None

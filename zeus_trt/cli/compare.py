@@ -18,8 +18,8 @@ class Names(click.ParamType):
 
 
 @main.command()
-@click.argument("path", metavar="BUNDLE|MODEL", type=click.Path(path_type=Path))
-@click.option("--model", type=click.Path(path_type=Path), help="Model folder that a bundle came from: eager reference.")
+@click.argument("path", metavar="BUNDLE|MODEL|PIPELINE", type=click.Path(path_type=Path))
+@click.option("--model", type=click.Path(path_type=Path), help="Model or pipeline of a bundle: eager reference.")
 @click.option("--backends", "--backend", default="auto", show_default=True, type=Names(), help="Engines.")
 @click.option(
     "--ratios", type=Numbers(), default="0,2,3,4", show_default=True, help="Skipped steps after each full one."
@@ -33,17 +33,13 @@ class Names(click.ParamType):
 @click.option("--peers", type=Names(), default="", help="Caches to compare with, such as taylorseer,pab or pab=3.")
 @click.option("--metrics", type=Names(), help="Some of psnr,ssim,latent-error,temporal,lpips,fid; all by default.")
 @click.option("--prompts", type=click.Path(path_type=Path), help="File with a prompt per line, for pipelines.")
-@click.option(
-    "--label", "--labels", "labels", type=Numbers(), help="Class of every image, or one each: 7 or 0,1."
-)
+@click.option("--label", "--labels", "labels", type=Numbers(), help="Class of every image, or one each: 7 or 0,1.")
 @click.option("--num-images", type=click.IntRange(1), default=8, show_default=True)
-@click.option("--guidance-scale", default=2.0, show_default=True, help="Classifier-free guidance; 1 turns it off.")
+@click.option("--guidance-scale", type=float, help="1 turns it off.  [default: the pipeline's own, 2 of class labels]")
 @click.option("--seed", default=0, show_default=True, help="Image k has the noise of seed + k.")
 @click.option("--mode", default="auto", show_default=True, help="auto, program, or step.")
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Timed runs of each row.")
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="Folder for the report; resumed."
-)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Folder for the report; resumed.")
 @json_option
 def compare(output, as_json, **options) -> None:
     """Compare eager, compiled and skipped runs of a model: time, quality, memory."""

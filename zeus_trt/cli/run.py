@@ -34,16 +34,13 @@ from zeus_trt.cli.options import Numbers, Size, echo_json, json_option, progress
 @json_option
 def run(plan, as_json, **options) -> None:
     """Make pictures with a bundle's engine, or with a diffusers pipeline (folder or hub id)."""
-    from zeus_trt.calibration.calibrated_plan import choose_plan
+    from zeus_trt.calibration.calibrated_plan import read_plan
     from zeus_trt.sampling import run_model
 
-    if plan:
-        plan, options["predictor"] = choose_plan(
-            plan, options["model"], options["steps"], options["predictor"],
-            lambda sentence: click.echo(f"warning: {sentence}", err=True),
-            guidance_scale=options["guidance_scale"], backend=options["backend"],
-        )  # fmt: skip
-    made = run_model(plan=plan, progress=lambda: progress(None), **options)
+    made = run_model(
+        plan=read_plan(plan) if plan else None, progress=lambda: progress(None),
+        warn=lambda sentence: click.echo(f"warning: {sentence}", err=True), **options,
+    )  # fmt: skip
     for one in made:
         click.echo(one.describe())
     echo_json(as_json, made[0].to_json())

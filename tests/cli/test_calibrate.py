@@ -1,0 +1,125 @@
+"""The command calibrate, and run with what it writes."""
+
+import json
+import shutil
+
+import pytest
+from checkout import edit_json
+from click.testing import CliRunner
+
+from zeus_trt.cli import main
+from zeus_trt.export import export_bundle
+
+OPTIONS = ("--steps", 10, "--num-trajectories", 2, "--num-validation", 2, "--num-held-out", 2)
+
+
+def call(*words):
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+@pytest.fixture(scope="module")
+def bundle(tiny_model, tmp_path_factory):
+    return export_bundle(tiny_model, tmp_path_factory.mktemp("calibrate") / "bundle").path
+
+
+@pytest.fixture(scope="module")
+def plan(bundle, tmp_path_factory):
+    path = tmp_path_factory.mktemp("plans") / "fast.json"
+    done = call("calibrate", bundle, *OPTIONS, "--budget", 5, "-o", path, "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout.splitlines()[-1]) == json.loads(path.read_text())
+    assert "held-out samples" in done.stdout
+    return path
+
+
+def test_trajectories_are_kept_in_the_bundle_and_found_again(bundle, plan, tmp_path):
+    (kept,) = (bundle / "calibration").iterdir()
+    before = kept.stat().st_mtime_ns
+    done = call("calibrate", bundle, *OPTIONS, "--speedup", 2, "-o", tmp_path / "same.json")
+    assert done.exit_code == 0, done.output
+    assert kept.stat().st_mtime_ns == before
+    assert (tmp_path / "same.json").read_text() != ""
+    assert json.loads((tmp_path / "same.json").read_text())["plan"] == json.loads(plan.read_text())["plan"]
+
+
+def test_run_takes_the_file(bundle, plan, tmp_path):
+    options = ("--steps", 10, "--num-images", 1, "--backend", "onnxruntime")
+    done = call("run", bundle, *options, "--plan", plan, "-o", tmp_path / "out.png", "--json")
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout.splitlines()[-1])
+    data = json.loads(plan.read_text())
+    assert (report["plan"], report["predictor"]) == (data["plan"], data["predictor"]["name"])
+    assert report["nfe"] == 5
+    assert "warning" not in done.stderr
+
+
+def test_run_warns_of_another_guidance_and_refuses_another_solver(bundle, plan, tmp_path):
+    picture = tmp_path / "out.png"
+    common = (bundle, "--num-images", 1, "--backend", "onnxruntime", "--plan", plan, "-o", picture)
+    done = call("run", *common, "--steps", 10, "--guidance-scale", 4)
+    assert done.exit_code == 0, done.output
+    assert "warning: " in done.stderr
+    assert "guidance_scale 2.0, run with 4.0" in done.stderr
+    picture.unlink()
+    refused = call("run", *common, "--steps", 12)
+    assert refused.exit_code == 1
+    assert "num_steps 10; expected 12" in refused.stderr
+    assert not picture.exists()
+
+
+def test_run_refuses_the_plan_of_another_model(bundle, plan, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(bundle, other)
+    edit_json(other / "manifest.json", weights_sha256="0" * 64)
+    done = call("run", other, "--steps", 10, "--plan", plan, "-o", tmp_path / "out.png")
+    assert done.exit_code == 1
+    assert "model weights" in done.stderr
+
+
+def test_run_refuses_a_damaged_plan(bundle, plan, tmp_path):
+    damaged = tmp_path / "damaged.json"
+    shutil.copy(plan, damaged)
+    edit_json(damaged, num_steps=11)
+    done = call("run", bundle, "--steps", 11, "--plan", damaged, "-o", tmp_path / "out.png")
+    assert done.exit_code == 1
+    assert "damaged" in done.stderr
+
+
+def test_check_measures_anew(bundle, plan):
+    done = call("calibrate", bundle, *OPTIONS, "--check", plan, "--json")
+    assert done.exit_code == 0, done.output
+    checked, made = json.loads(done.stdout.splitlines()[-1]), json.loads(plan.read_text())
+    assert checked["plan"] == made["plan"]
+    assert checked["numbers"]["held_out"] == [6, 2]
+    assert checked["psnr_db"] != made["psnr_db"]
+
+
+def test_pareto(bundle, tmp_path):
+    done = call("calibrate", bundle, *OPTIONS, "--pareto", "-o", tmp_path / "curve.png", "--json")
+    assert done.exit_code == 0, done.output
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["curve.csv", "curve.png"]
+    assert len(json.loads(done.stdout.splitlines()[-1])["points"]) >= 4
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "code"),
+    [
+        (("--budget", 2), "budget: got 2 full steps; expected 3..10", 1),
+        (("--budget", 11), "budget: got 11 full steps", 1),
+        (("--speedup", 9), "speedup: got 9", 1),
+        (("--budget", 5, "--speedup", 2), "goal: got nfe, speedup", 1),
+        ((), "goal: got none", 1),
+        (("--budget", 5, "--max-calls", 7), "max_calls: got 7", 1),
+        (("--min-psnr", 900), "which no plan reached", 1),
+        (("--budget", 5, "--num-trajectories", 0), "Invalid value", 2),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_sentence(bundle, tmp_path, words, said, code):
+    done = call("calibrate", bundle, *OPTIONS, *words, "-o", tmp_path / "plan.json")
+    assert done.exit_code == code, done.output
+    assert said in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_output_is_asked_for(bundle):
+    assert call("calibrate", bundle, "--budget", 5).exit_code == 2
