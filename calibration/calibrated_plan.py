@@ -7,7 +7,7 @@ from typing import Any
 
 from zeus_trt.calibration.workload import Workload
 from zeus_trt.errors import ZeusError
-from zeus_trt.zeus_graph import Predictor, SolverProgram, StepPlan, json_file
+from zeus_trt.zeus_graph import Predictor, StepPlan, json_file
 
 _THING = "calibrated plan"
 

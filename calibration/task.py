@@ -9,8 +9,11 @@ from zeus_trt.calibration.bench import Bench
 from zeus_trt.calibration.calibrate import Samples, calibrate
 from zeus_trt.calibration.calibrated_plan import CalibratedPlan
 from zeus_trt.calibration.gram import Gram
+from zeus_trt.calibration.pipeline_workload import EAGER
 from zeus_trt.calibration.record import make_tag, record
 from zeus_trt.calibration.workload import SessionWorkload, Workload
+from zeus_trt.errors import ZeusError
+from zeus_trt.export.loading import is_pipeline
 from zeus_trt.runtime import Bundle
 from zeus_trt.zeus_graph import json_file
 
@@ -62,30 +65,74 @@ class Task:
 
 
 def open_task(
-    bundle: str | Path,
+    model: str,
     *,
     steps: int = 50,
     solver: str = "default",
     labels: Sequence[int] | None = None,
-    guidance_scale: float = 1.0,
-    backend: str = "onnxruntime",
+    prompts: Path | None = None,
+    guidance_scale: float | None = None,
+    bundle: Path | None = None,
+    backend: str | None = None,
     num_trajectories: int = 16,
     num_validation: int = 16,
     num_held_out: int = 32,
     max_calls: int | None = None,
+    trajectories: Path | None = None,
     seed: int = 0,
     on_calls: Callable[[int], Any] | None = None,
 ) -> Task:
-    """The task of a bundle; its trajectories are kept in the bundle's folder ``calibration``, a file per setting.
+    """The task of a bundle of class labels, or of a diffusers pipeline.
+
+    Args:
+        model: A bundle, a pipeline folder, or a pipeline's id on the hub.
+        steps: Solver steps.
+        solver: As in ``Setting``.
+        labels: Class labels of the samples, in turn; all by default.
+        prompts: For pipelines: a file with a prompt per line; sample k takes line k, in turn.
+        guidance_scale: By default 2 for class labels, and the pipeline's own.
+        bundle: For pipelines: its bundle, to be run.
+        backend: Which engine; by default the bundle's graph, else the eager model.
+        num_trajectories: Full runs to record.
+        num_validation: Samples that choose among the candidates.
+        num_held_out: Samples that measure the winner.
+        max_calls: As in ``calibrate``.
+        trajectories: A file for the recorded trajectories. By default it lies in the bundle, if there is one, in the
+            folder ``calibration``, named by what was recorded.
+        seed: Of the samples and of the search.
+        on_calls: Told of denoiser evaluations as they are done.
 
     Raises:
-        ZeusError: No bundle, or a solver that cannot be traced.
+        ZeusError: No such model, prompts that are missing or not wanted, or a solver that cannot be traced.
     """
-    opened = Bundle.open(bundle)
-    workload = SessionWorkload(opened, labels, guidance_scale, seed)
-    tag = make_tag(workload, workload.program(steps, solver), steps, solver, backend)
+    workload: Workload
+    if is_pipeline(model):
+        from zeus_trt.sampling import open_pipeline
+
+        asked = [*(labels or ()), *(_read_prompts(prompts) if prompts else ())]
+        pipeline = open_pipeline(model, prompts=asked, guidance_scale=guidance_scale, seed=seed, bundle=bundle)
+        workload, opened = pipeline, pipeline.bundle
+        backend = backend or ("onnxruntime" if opened else EAGER)
+    else:
+        if prompts or bundle:
+            raise ZeusError(f"model: got {model} with prompts or an engine; expected a pipeline for these. Leave them.")
+        opened, backend = Bundle.open(model), backend or "onnxruntime"
+        scale = (2.0 if opened.manifest.labels else 1.0) if guidance_scale is None else guidance_scale
+        workload = SessionWorkload(opened, labels, scale, seed)
+    if trajectories is None and opened:
+        tag = make_tag(workload, workload.program(steps, solver), steps, solver, backend)
+        trajectories = opened.path / "calibration" / f"{json_file.digest(tag)[:16]}.npz"
     return Task(
         workload, steps, solver, backend, Samples(num_trajectories, num_validation, num_held_out),
-        trajectories=opened.path / "calibration" / f"{json_file.digest(tag)[:16]}.npz",
-        max_calls=max_calls, seed=seed, on_calls=on_calls,
+        trajectories=trajectories, max_calls=max_calls, seed=seed, on_calls=on_calls,
     )  # fmt: skip
+
+
+def _read_prompts(file: Path) -> list[str]:
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ZeusError(
+            f"prompts: got {file}, which does not read ({error}); expected a text file. Check it."
+        ) from error
+    return [line.strip() for line in lines if line.strip()]

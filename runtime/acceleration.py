@@ -233,7 +233,7 @@ class _Checked:
 
 def _imitate(thing: Any, **methods: Callable) -> Any:
     """An object with the attributes of ``thing``, not copied, and methods of its own."""
-    twin = object.__new__(_subclass(type(thing), **methods))
+    twin: Any = object.__new__(_subclass(type(thing), **methods))
     vars(twin).update(vars(thing))
     return twin
 

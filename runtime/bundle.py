@@ -68,10 +68,11 @@ class Bundle:
             "model": f"{manifest.model}/{manifest.component} ({manifest.denoiser_class})",
             "weights": f"sha256 {manifest.weights_sha256[:16]}",
             "predicts": manifest.prediction_type,
+            "guidance": manifest.guidance,
             "inputs": "\n               ".join(str(spec) for spec in manifest.inputs),
             "output": str(manifest.output),
             "labels": f"0..{manifest.labels.count - 1}, null {manifest.labels.null}" if manifest.labels else "none",
-            "error to eager": ", ".join(errors),
+            "error to eager": ", ".join(errors) or "not measured",
             "made by": ", ".join(f"{name} {version}" for name, version in manifest.versions.items()),
             "files": ", ".join(f"{name} ({entry.size / 2**20:.1f} MiB)" for name, entry in manifest.files.items()),
         }

@@ -17,7 +17,7 @@ class CudaGraphs:
     The graphs own their inputs, so a caller's addresses do not matter. What the denoiser itself reads, its weights,
     must stay where it is: ``addresses`` tells, and all graphs are dropped when that changes.
 
-    Capturing on hardware is untested, but for the same steps in ``benchmarks/large_denoiser.py`` on one H100.
+    Untested on hardware in this form; its forerunner in ``benchmarks/large_denoiser.py`` ran on an H100.
 
     Args:
         denoiser: What is captured. It must not wait for the device.

@@ -32,7 +32,7 @@ class EngineCall:
         ZeusError: The bundle is that of another class.
     """
 
-    def __init__(self, engine: Denoiser, manifest: Manifest, module_class: type):
+    def __init__(self, engine: Denoiser, manifest: Manifest, module_class: Any):
         if module_class.__name__ != manifest.denoiser_class:
             raise ZeusError(
                 f"engine: got a bundle of a {manifest.denoiser_class} for a {module_class.__name__}; expected one "

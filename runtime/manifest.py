@@ -162,26 +162,6 @@ class Manifest:
             )
         return tuple(int(size) for size in axes)
 
-    def check_loop(self) -> None:
-        """Refuses what our loop would run, and get a wrong picture from.
-
-        Raises:
-            ZeusError: The output is not shaped like the solver's latents, the denoiser takes more
-                than these, or it is told a time that is no multiple of the timestep.
-        """
-        state = self.state_axes or self.latents.axes
-        for thing, axes in (("latents", self.latents.axes), ("model_output", self.output.axes)):
-            if axes != state:
-                raise ZeusError(
-                    f"{thing}: got axes {axes}, and solver latents of {state}; expected equal ones. "
-                    "Wrap the engine in a denoiser that takes and gives the solver's latents, and use run_steps()."
-                )
-        if self.timestep_scale is None:
-            raise ZeusError(
-                f"timestep: got a {self.pipeline_class}, whose denoiser is told no multiple of the timestep; expected "
-                "a fixed factor. Wrap the engine in a denoiser that computes it, and use run_steps()."
-            )
-
     def describe(self) -> str:
         """Denoiser, inputs that vary, and the worst error to eager, on one line."""
         worst = max(record.relative_error for record in self.verification)

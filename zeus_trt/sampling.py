@@ -8,15 +8,16 @@ from typing import Any
 
 import torch
 
+from zeus_trt.calibration.calibrated_plan import CalibratedPlan
 from zeus_trt.calibration.pipeline_workload import EAGER, PipelineWorkload
-from zeus_trt.calibration.workload import Sample, SessionWorkload, Setting
+from zeus_trt.calibration.workload import Sample, SessionWorkload, Setting, Workload
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.loading import is_pipeline, load_pipeline
 from zeus_trt.media import check_format, write_media
 from zeus_trt.runtime import Bundle
 from zeus_trt.runtime.engines import choose_engine
 from zeus_trt.runtime.report import Report
-from zeus_trt.zeus_graph import StepPlan
+from zeus_trt.zeus_graph import Predictor, StepPlan
 
 LABEL_GUIDANCE = 2.0
 """Guidance of models of class labels, where nothing is asked; a pipeline has its own."""
@@ -93,11 +94,12 @@ def run_model(
         pipeline = open_pipeline(model, guidance_scale=guidance_scale, seed=seed, **asked)
         numbers = range(num_images or len(pipeline.prompts))
         backend = backend or ("auto" if pipeline.bundle else EAGER)
+        plan, rule_of_skipped = _fit_plan(plan, predictor, pipeline, steps, backend, warn)
 
         def run(wanted: StepPlan | int, on_call: Any) -> Sample:
             rule = wanted if isinstance(wanted, StepPlan) else lambda total: StepPlan.uniform(total, wanted)
             return pipeline.sample(
-                rule, numbers, num_steps=steps, backend=backend or EAGER, predictor=predictor, on_call=on_call
+                rule, numbers, num_steps=steps, backend=backend or EAGER, predictor=rule_of_skipped, on_call=on_call
             )
     else:
         if asked:
@@ -108,11 +110,12 @@ def run_model(
         workload = SessionWorkload(
             bundle, labels, scale if guidance_scale is None else guidance_scale, seed, {engine.backend: engine}
         )
+        plan, rule_of_skipped = _fit_plan(plan, predictor, workload, steps, engine.backend, warn)
 
         def run(wanted: StepPlan | int, on_call: Any) -> Sample:
             count = workload.count_evaluations(steps)
             fitting = wanted if isinstance(wanted, StepPlan) else StepPlan.uniform(count, wanted)
-            setting = Setting(fitting, steps, predictor, backend=engine.backend, mode=mode)
+            setting = Setting(fitting, steps, rule_of_skipped, backend=engine.backend, mode=mode)
             return workload.run(setting, range(num_images or 8), on_call=on_call)
 
     made = []
@@ -128,6 +131,23 @@ def run_model(
         write_media(sample.images, file)
         made.append(Made(file, sample.report))
     return made
+
+
+def _fit_plan(
+    plan: StepPlan | CalibratedPlan | None,
+    predictor: str,
+    workload: Workload,
+    num_steps: int,
+    backend: str,
+    warn: Callable[[str], Any],
+) -> tuple[StepPlan | None, str | Predictor]:
+    """The plan and what fills its skipped steps; a calibrated one is checked, and brings its own."""
+    if not isinstance(plan, CalibratedPlan):
+        return plan, predictor
+    plan.check(workload, num_steps)
+    for sentence in plan.list_differences(workload, backend):
+        warn(sentence)
+    return plan.chosen.plan, plan.chosen.predictor
 
 
 def open_pipeline(
@@ -199,8 +219,8 @@ def _read_image(file: Path, size: tuple[int, int] | None) -> Any:
     from PIL import Image, UnidentifiedImageError
 
     try:
-        with Image.open(file) as image:
-            image = image.convert("RGB")
+        with Image.open(file) as opened:
+            image = opened.convert("RGB")
     except (OSError, UnidentifiedImageError) as error:
         raise ZeusError(f"image: got {file}, which does not read ({error}); expected a picture. Choose one.") from error
     return image.resize(size[::-1]) if size else image

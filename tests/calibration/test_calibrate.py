@@ -4,6 +4,7 @@ import dataclasses
 import json
 
 import pytest
+from diffusers import FlowMatchEulerDiscreteScheduler
 from toy_workload import ToyWorkload
 
 from zeus_trt.calibration.bench import Bench
@@ -103,17 +104,18 @@ def test_damaged_files_are_refused(found, tmp_path):
 
 
 def test_another_solver_length_or_model_is_refused_and_guidance_is_told(found):
-    program = ToyWorkload().program(20)
-    assert found.check(program, "ab" * 32) is found
+    assert found.check(ToyWorkload(), 20) is found
     with pytest.raises(ZeusError, match="num_steps 20; expected 10"):
-        found.check(ToyWorkload().program(10))
+        found.check(ToyWorkload(), 10)
     with pytest.raises(ZeusError, match="solver"):
-        found.check(dataclasses.replace(program, config={"shift": 3.0}))
+        found.check(ToyWorkload(make_scheduler=lambda: FlowMatchEulerDiscreteScheduler(shift=3.0)), 20)
     with pytest.raises(ZeusError, match="model weights"):
-        found.check(program, "cd" * 32)
-    assert found.list_differences(guidance_scale=1.0, backend="onnxruntime") == []
-    (told,) = found.list_differences(guidance_scale=4.0)
-    assert "guidance_scale 1.0, run with 4.0" in told
+        dataclasses.replace(found, workload={"weights_sha256": "cd" * 32}).check(ToyWorkload(), 20)
+    assert found.list_differences(ToyWorkload(), "onnxruntime") == []
+    (told,) = found.list_differences(ToyWorkload(guidance=4.0), "onnxruntime")
+    assert "guidance_scale 1.0, and runs with 4.0" in told
+    (told,) = found.list_differences(ToyWorkload(), "tensorrt")
+    assert "backend onnxruntime" in told
 
 
 def test_check_measures_on_samples_that_calibration_never_saw(found, task):

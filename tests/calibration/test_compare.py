@@ -266,7 +266,7 @@ def test_a_pipeline_is_compared_like_a_bundle():
     subject = describe_pipeline(workload)
     assert subject.asked == ("eager",)
     result = run(subject, steps=(8,), ratios=(2,), rounds=1, peers=Peer.parse("pab=2"))
-    assert [row.nfe for row in result.rows] == [8, 6, 8]
+    assert [row.nfe for row in result.rows] == [8, 5, 8]
     assert [row.to_full.latent_error > 0 for row in result.rows] == [False, True, True]
     assert result.rows[2].nfe_equivalent < 8
     with pytest.raises(ZeusError, match="for a pipeline alone"):

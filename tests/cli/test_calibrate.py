@@ -2,9 +2,11 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import pytest
-from checkout import edit_json
+from checkout import ROOT, edit_json
 from click.testing import CliRunner
 
 from zeus_trt.cli import main
@@ -59,7 +61,7 @@ def test_run_warns_of_another_guidance_and_refuses_another_solver(bundle, plan, 
     done = call("run", *common, "--steps", 10, "--guidance-scale", 4)
     assert done.exit_code == 0, done.output
     assert "warning: " in done.stderr
-    assert "guidance_scale 2.0, run with 4.0" in done.stderr
+    assert "guidance_scale 2.0, and runs with 4.0" in done.stderr
     picture.unlink()
     refused = call("run", *common, "--steps", 12)
     assert refused.exit_code == 1
@@ -123,3 +125,17 @@ def test_what_cannot_be_done_is_said_in_a_sentence(bundle, tmp_path, words, said
 
 def test_the_output_is_asked_for(bundle):
     assert call("calibrate", bundle, "--budget", 5).exit_code == 2
+
+
+@pytest.mark.slow
+def test_a_pipeline_is_calibrated_and_run(tmp_path):
+    pipeline, prompts, plan = tmp_path / "tiny sd", tmp_path / "prompts.txt", tmp_path / "plans" / "fast.json"
+    subprocess.run([sys.executable, ROOT / "examples" / "tiny_pipeline.py", pipeline], check=True, capture_output=True)
+    prompts.write_text("a cat\n\na dog\n")
+    done = call("calibrate", pipeline, *OPTIONS, "--prompts", prompts, "--budget", 5, "-o", plan)
+    assert done.exit_code == 0, done.output
+    assert json.loads(plan.read_text())["workload"]["prompts"] == ["a cat", "a dog"]
+    options = ("--steps", 10, "--prompt", "a bird", "--plan", plan)
+    done = call("run", pipeline, *options, "-o", tmp_path / "out.png", "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout.splitlines()[-1])["nfe"] == 5

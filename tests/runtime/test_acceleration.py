@@ -138,16 +138,19 @@ def test_a_bundles_engine_in_the_denoisers_place(name, export):
     pipeline = family.make()
     bundle = export(name)
     session = Session(bundle, engine=OnnxRuntimeEngine(bundle.onnx, num_threads=1))
-    for size in SIZES if "height" in family.base and name not in ("sana", "ltx") else SIZES[:1]:
-        expected = run(family, pipeline, size).float()
-        for ratio, allowed in ((0, 1e-4), (3, None)):
-            with accelerate(pipeline, ratio, engine=session) as fast:
+    own = pipeline.scheduler
+    for scheduler in (None, *OTHERS.get(name, ("flow, shifted", "flow, unipc"))):
+        pipeline.scheduler = SCHEDULERS[scheduler]() if scheduler else own
+        for size in SIZES if "height" in family.base and name not in ("sana", "ltx") else SIZES[:1]:
+            expected = run(family, pipeline, size).float()
+            with accelerate(pipeline, 0, engine=session) as fast:
                 made = run(family, fast, size).float()
-            if allowed is None:  # against the same plan, uncompiled
-                with accelerate(pipeline, ratio) as uncompiled:
-                    expected, allowed = run(family, uncompiled, size).float(), 1e-3
-            assert (made - expected).norm() < allowed * expected.norm()
+            assert (made - expected).norm() < 1e-4 * expected.norm()
             assert fast.report.backend == "onnxruntime"
+    with accelerate(pipeline, 3, engine=session) as fast, accelerate(pipeline, 3) as uncompiled:
+        made, expected = run(family, fast).float(), run(family, uncompiled).float()
+    assert fast.report.nfe < len(fast.report.plan)
+    assert (made - expected).norm() < 1e-3 * expected.norm()
 
 
 def test_two_threads_with_two_accelerations_of_one_pipeline():

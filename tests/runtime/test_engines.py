@@ -52,7 +52,7 @@ def test_what_is_asked_for_has_no_substitute(pretend):
     assert tried == [("tensorrt", "cpu")]
     assert choose_engine(None, "onnxruntime") == ("onnxruntime", "asked for")
     pretend()
-    with pytest.raises(ZeusError, match="tensorrt-rtx: got none on cpu.*onnxruntime: got none on cpu"):
+    with pytest.raises(ZeusError, match=r"tensorrt-rtx: got none on cpu.*onnxruntime: got none on cpu"):
         choose_engine(None)
 
 

@@ -11,7 +11,7 @@ _path = click.Path(path_type=Path)
 
 
 @main.command()
-@click.argument("bundle", type=_path)
+@click.argument("model")
 @click.option("--steps", default=50, show_default=True, help="Solver steps.")
 @click.option("--solver", default="default", show_default=True, help="The checkpoint's own, or euler, unipc ...")
 @click.option("--budget", "nfe", type=int, help="Full steps.")
@@ -20,8 +20,11 @@ _path = click.Path(path_type=Path)
 @click.option("--pareto", is_flag=True, help="Many budgets: a table and a plot, beside the paper's presets.")
 @click.option("--check", type=_path, help="Measure this plan on new samples instead.")
 @click.option("--label", "labels", type=Numbers(), help="Class labels of the samples, in turn; all by default.")
-@click.option("--guidance-scale", default=2.0, show_default=True, help="Classifier-free guidance; 1 turns it off.")
-@click.option("--backend", default="onnxruntime", show_default=True, help="Engine, such as aot-inductor.")
+@click.option("--prompts", type=_path, help="For pipelines: a file with a prompt per line.")
+@click.option("--guidance-scale", type=float, help="1 turns it off.  [default: the pipeline's own, 2 of class labels]")
+@click.option("--engine", "bundle", type=_path, help="For pipelines: its bundle, to be run.")
+@click.option("--backend", help="Engine, such as aot-inductor.  [default: onnxruntime, eager for pipelines]")
+@click.option("--trajectories", type=_path, help="File of the recorded full runs.  [default: in the bundle]")
 @click.option("--num-trajectories", type=click.IntRange(1), default=16, show_default=True, help="Full runs to record.")
 @click.option("--num-validation", type=click.IntRange(1), default=16, show_default=True, help="Samples to choose on.")
 @click.option("--num-held-out", type=click.IntRange(1), default=32, show_default=True, help="Samples to measure on.")
@@ -29,8 +32,8 @@ _path = click.Path(path_type=Path)
 @click.option("--seed", default=0, show_default=True, help="Of the samples and the search.")
 @click.option("-o", "--output", type=_path, help="Plan to write (.json); with --pareto a .csv and a .png.")
 @json_option
-def calibrate(bundle, nfe, speedup, min_psnr, pareto, check, output, as_json, **options) -> None:
-    """Find the best plan for the BUNDLE's model and solver at a budget, from a few of its own trajectories."""
+def calibrate(model, nfe, speedup, min_psnr, pareto, check, output, as_json, **options) -> None:
+    """Find the best plan for a bundle or a pipeline, its solver and a budget, from a few of its own trajectories."""
     from zeus_trt.calibration.calibrated_plan import CalibratedPlan
     from zeus_trt.calibration.goals import Goal, check_plan, reach
     from zeus_trt.calibration.pareto import trace_pareto
@@ -42,7 +45,7 @@ def calibrate(bundle, nfe, speedup, min_psnr, pareto, check, output, as_json, **
     if output:
         output.parent.mkdir(parents=True, exist_ok=True)
     with progress(None) as bar:
-        task = open_task(bundle, on_calls=bar.update, **options)
+        task = open_task(model, on_calls=bar.update, **options)
         found = CalibratedPlan.load(check) if check else None
         result = check_plan(task, found) if found else reach(task, goal) if goal else trace_pareto(task)
     if output:
