@@ -24,7 +24,8 @@ from zeus_trt.machine import describe_machine
 from zeus_trt.runtime import Step
 from zeus_trt.zeus_graph import StepPlan
 
-_TRAJECTORY_SAMPLES = 4  # the error along the trajectory is measured on the first few
+_TRAJECTORY_SAMPLES = 2  # the error along the trajectory is measured on the first few
+_REFERENCE_SAMPLES = 4  # and so is that to the eager model, where it is no row itself
 
 
 def compare(
@@ -62,15 +63,18 @@ def compare(
     check_metrics(tuple(metrics))
     if output is not None:
         make_folder(output)
-    bench = _Bench(subject, tuple(range(num_images)), CellCache(output / "cells" if output else None), on_run)
+    numbers, cache = tuple(range(num_images)), CellCache(output / "cells" if output else None)
+    bench = _Bench(subject, numbers, cache, on_run)
+    eager = _Bench(subject, numbers[:_REFERENCE_SAMPLES], cache, on_run)
     runnable = [cell for cell in cells if cell.setting.backend in subject.backends]
     if reference and EAGER in subject.backends:
-        references = {(full := cell.find_full(EAGER)).key: full for cell in runnable}
-        known = {cell.key for cell in runnable}
-        bench.run([cell for key, cell in references.items() if key not in known], rounds=1)
+        fulls = {(full := cell.find_full(EAGER)).key: full for cell in runnable}
+        eager.run([full for key, full in fulls.items() if key not in {cell.key for cell in runnable}], rounds=1)
     bench.run(runnable, rounds)
     if output is not None and trajectories:
         bench.follow(runnable)
+    few = next((len(record.latents) for record in eager.records.values()), num_images)
+    untimed = {key: replace(record, runs=()) for key, record in eager.records.items()}
     if not any(cell.key in bench.records for cell in cells):
         raise bench.faults[0]
     for cell in cells:
@@ -80,11 +84,15 @@ def compare(
         settings={
             **subject.workload.describe(), "model": subject.name, "num_images": num_images, "rounds": rounds,
             "metrics": list(metrics), "has_eager_reference": reference and EAGER in subject.backends,
+            "eager_samples": few,
         },
         machine=describe_machine(),
         engines={name: subject.engines[name] for name in subject.backends},
-        missing_metrics=tuple(reason for name in metrics if (reason := explain_absence(name))),
-        rows=make_rows(cells, bench.records, bench.notes, rounds, num_images, tuple(metrics)),
+        missing_metrics=(
+            *(reason for name in metrics if (reason := explain_absence(name))),
+            *(f"eager reference: {note}" for note in eager.notes.values()),
+        ),
+        rows=make_rows(cells, untimed | bench.records, bench.notes, rounds, num_images, tuple(metrics)),
     )  # fmt: skip
     if output is not None:
         images = {index: bench.records[cell.key].images for index, cell in enumerate(cells)

@@ -61,7 +61,8 @@ class Row:
         host_mib: Peak resident memory of the process, largest of the rounds.
         device_mib: Peak memory of the GPU, largest of the rounds; None without one.
         to_full: Quality against the full run of the same engine: what skipping costs.
-        to_eager: Quality against the full run of the eager model: what compiling and skipping cost together.
+        to_eager: Quality against the full run of the eager model: what compiling and skipping cost together. On the
+            first four samples where that run is no row itself.
         to_longest: Quality against the full run of the most steps, where there are several step counts.
         trajectory_errors: Relative distance of the latents to those of the full run, after every step.
         marks: Of ``MARKS``.

@@ -259,18 +259,15 @@ def _restored(module: torch.nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silences what the caches say about themselves, and torch about the functions that they use."""
-    loggers = [logging.getLogger(name) for name in ("diffusers.hooks", "CACHE_DIT")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
+    """Silences what the caches log about themselves, and torch's warnings about the functions that they use."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        logging.disable(before)
 
 
 def _count_hooks(module: torch.nn.Module) -> int:

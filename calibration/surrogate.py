@@ -80,7 +80,9 @@ class Surrogate:
             if skipped.size:
                 past = recent[skipped]
                 features = used[skipped[:, None], past]
-                wanted = self._psi[step] - (matrix[0, :-1] @ moved[skipped]) / matrix[0, -1]
+                wanted = np.broadcast_to(self._psi[step], (skipped.size, rank))
+                if matrix[0, -1]:  # some solvers put an output into their history only
+                    wanted = wanted - (matrix[0, :-1] @ moved[skipped]) / matrix[0, -1]
                 fitted = self._fit(step, past, known[skipped], features, wanted)
                 output[skipped] = (fitted[:, None] @ features)[:, 0]
                 sources[skipped, step], weights[skipped, step] = past, fitted

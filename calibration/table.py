@@ -72,6 +72,8 @@ def list_remarks(comparison: Comparison) -> list[str]:
     remarks += comparison.missing_metrics
     if not settings["has_eager_reference"]:
         remarks.append("no eager reference: give the model folder with --model to see what compiling costs")
+    elif settings["eager_samples"] < settings["num_images"]:
+        remarks.append(f"PSNR dB, eager: on the first {settings['eager_samples']} images")
     for name, facts in comparison.engines.items():
         built = "" if facts.build_seconds is None else f", built in {facts.build_seconds:.1f} s"
         remarks.append(f"{name}: loaded in {facts.load_seconds:.2f} s{built}")

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from zeus_trt.calibration.calibrated_plan import LABEL_GUIDANCE
 from zeus_trt.calibration.cells import make_cells, read_plan
 from zeus_trt.calibration.compare import compare, make_folder
 from zeus_trt.calibration.comparison import Comparison
@@ -13,7 +12,7 @@ from zeus_trt.calibration.quality import METRICS, check_metrics
 from zeus_trt.calibration.subject import EAGER, Subject, describe_pipeline, open_subject
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.loading import is_pipeline
-from zeus_trt.sampling import open_pipeline
+from zeus_trt.sampling import LABEL_GUIDANCE, open_pipeline
 
 
 def run_comparison(

@@ -4,7 +4,15 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from diffusers import DPMSolverMultistepScheduler, FlowMatchEulerDiscreteScheduler
+from diffusers import (
+    DPMSolverMultistepScheduler,
+    EulerDiscreteScheduler,
+    FlowMatchEulerDiscreteScheduler,
+    HeunDiscreteScheduler,
+    LMSDiscreteScheduler,
+    PNDMScheduler,
+    UniPCMultistepScheduler,
+)
 from toy_workload import ToyWorkload
 
 from zeus_trt.calibration.bench import Bench
@@ -84,6 +92,21 @@ def test_it_beats_uniform_plans_on_other_samples(recorded):
     bench, held_out = Bench(workload, STEPS), range(50, 58)
     found = max(bench.measure(one.plan, one.predictor, held_out) for one in search(program, gram, 8)[:3])
     assert found > max(bench.measure(*choice, held_out) for choice in list_uniform(STEPS, 8)) + 3
+
+
+@pytest.mark.parametrize(
+    "make_scheduler",
+    [HeunDiscreteScheduler, PNDMScheduler, UniPCMultistepScheduler, LMSDiscreteScheduler, EulerDiscreteScheduler],
+)
+def test_any_linear_solver_can_be_calibrated(make_scheduler):
+    workload = ToyWorkload(make_scheduler=make_scheduler)
+    program, gram = workload.program(12), record(workload, range(3), num_steps=12)
+    count = program.num_evaluations
+    nfe = count // 2
+    best = search(program, gram, nfe, restarts=0)[0]
+    assert best.plan.num_steps == count
+    uniform = max(predict_psnr(program, gram, *choice) for choice in list_uniform(count, nfe))
+    assert best.predicted_db > uniform
 
 
 def test_all_full_is_a_plan(recorded):

@@ -112,6 +112,7 @@ def test_pareto(bundle, tmp_path):
         (("--budget", 5, "--speedup", 2), "goal: got nfe, speedup", 1),
         ((), "goal: got none", 1),
         (("--budget", 5, "--max-calls", 7), "max_calls: got 7", 1),
+        (("--budget", 5, "--prompts", "some.txt"), "expected a pipeline", 1),
         (("--min-psnr", 900), "which no plan reached", 1),
         (("--budget", 5, "--num-trajectories", 0), "Invalid value", 2),
     ],
