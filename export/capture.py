@@ -1,5 +1,7 @@
 """Finding out, by running the user's own pipeline, what its denoiser is called with."""
 
+import inspect
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -55,6 +57,7 @@ class Capture:
         constants: The arguments that are no tensors and never change, by path.
         guidance: ``batched`` where the rows of a call hold the latents of every image twice, ``sequential`` where each
             branch is a call, ``embedded`` where the denoiser is told the scale as ``guidance``, or ``none``.
+        guidance_factor: What the scale is multiplied with where the denoiser is told it; None if it is not known.
         timestep_scale: What the solver's timesteps are multiplied with; None where the denoiser is told no multiple.
         output_axes: A size or a symbol's name per axis of the output.
         state_axes: The same, of the part of the latents that changes with the step. That is the solver's part: an
@@ -68,6 +71,7 @@ class Capture:
     symbols: tuple[Symbol, ...]
     constants: Mapping[str, Any]
     guidance: str
+    guidance_factor: float | None
     timestep_scale: float | None
     output_axes: tuple[int | str, ...]
     state_axes: tuple[int | str, ...]
@@ -119,6 +123,7 @@ def capture(pipeline: Any, settings: Settings, component: str | None = None) -> 
         symbols=symbols,
         constants={first.paths[name]: value for name, value in first.constants.items() if name not in integers},
         guidance=_find_guidance(runs[0], first.leaves[latents]),
+        guidance_factor=_find_guidance_factor(pipeline, settings, first),
         timestep_scale=runs[0].scales[timestep],
         output_axes=_name_axes(OUTPUT_NAME, runs[0].output_shape, slots),
         state_axes=tuple(
@@ -185,6 +190,18 @@ def _find_guidance(run: Run, latents: torch.Tensor) -> str:
     if torch.equal(latents[:half], latents[half:]):
         return BATCHED
     return EMBEDDED if "guidance" in run.arguments.tensors else NONE
+
+
+def _find_guidance_factor(pipeline: Any, settings: Settings, first: Arguments) -> float | None:
+    """A power of ten: 1 for FLUX, 1000 for HunyuanVideo; anything else is a scale that ``settings.run`` chose itself."""
+    told = first.tensors.get("guidance")
+    parameter = inspect.signature(pipeline.__call__).parameters.get("guidance_scale")
+    scale = settings.base.get("guidance_scale", parameter.default if parameter else None)
+    if told is None or not isinstance(scale, int | float) or scale <= 0 or float(told.flatten()[0]) <= 0:
+        return None
+    factor = float(told.flatten()[0]) / scale
+    nearest = 10.0 ** round(math.log10(factor))
+    return nearest if abs(factor - nearest) < 1e-2 * nearest else None
 
 
 def _find_role(name: str, runs: Sequence[Run], content: Run | None, other_axes: set[int | str]) -> str:

@@ -67,6 +67,7 @@ def describe(
         pipeline_class=pipeline_class,
         constants=_to_json(captured.constants),
         guidance=captured.guidance,
+        guidance_factor=captured.guidance_factor,
         state_axes=captured.state_axes,
         timestep_scale=captured.timestep_scale,
         precision=precision,

@@ -141,6 +141,7 @@ def describe_model(model: Model) -> Capture:
         symbols=(Symbol("batch", (EXAMPLE_BATCH,)),),
         constants={},
         guidance=BATCHED,
+        guidance_factor=None,
         timestep_scale=1.0,
         output_axes=axes[model.latents_name],
         state_axes=axes[model.latents_name],

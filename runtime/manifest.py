@@ -114,7 +114,8 @@ class Manifest:
     shape (batch,); the others are conditioning. ``constants`` are the arguments of the
     denoiser that are no tensors, baked into the graph, by their place in its ``forward``.
     ``guidance`` is how the pipeline guides: ``batched`` (one call, the batch doubled), ``sequential`` (a call per
-    branch), ``embedded`` (the denoiser is told the scale as its input ``guidance``) or ``none``.
+    branch), ``embedded`` (the denoiser is told the scale as its input ``guidance``,
+    times ``guidance_factor``: 1 for FLUX, 1000 for HunyuanVideo, None if it is not known) or ``none``.
     ``state_axes`` are the axes of the part of the latents that the solver steps, all of them if empty: an inpainting
     model takes more channels, which stay. ``precision`` is that of the graph, ``keep_fp32`` the patterns of the modules
     that run in float32 in it all the same. ``timestep_scale`` is what the scheduler's timesteps are multiplied with
@@ -136,6 +137,7 @@ class Manifest:
     pipeline_class: str | None = None
     constants: dict[str, Any] = field(default_factory=dict)
     guidance: str = "batched"
+    guidance_factor: float | None = None
     state_axes: tuple[int | str, ...] = ()
     timestep_scale: float | None = 1.0
     precision: str = "fp32"

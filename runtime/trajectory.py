@@ -161,7 +161,13 @@ class Trajectory:
     def _check_conditioning(self, batch: int) -> dict[str, torch.Tensor]:
         given = dict(self._request.conditioning)
         if _EMBEDDED in self._specs and _EMBEDDED not in given:
-            given[_EMBEDDED] = torch.full((batch,), float(self._request.guidance.scale))
+            factor = self._manifest.guidance_factor
+            if factor is None:
+                raise ZeusError(
+                    "guidance: got none for a denoiser that is told its scale in a unit of its own; expected it in the "
+                    "conditioning, as the pipeline gives it."
+                )
+            given[_EMBEDDED] = torch.full((batch,), self._request.guidance.scale * factor)
         return self._check_tensors(given)
 
     def _check_tensors(self, tensors: Mapping[str, Any], free: bool = False) -> dict[str, torch.Tensor]:

@@ -26,6 +26,7 @@ from zeus_trt.runtime import Bundle, Session
 def test_observed_with_the_capture(family, scale, guidance):
     captured = capture(FAMILIES[family].make(), FAMILIES[family].settings)
     assert (captured.timestep_scale, captured.guidance) == (scale, guidance)
+    assert captured.guidance_factor == {"flux": 1.0, "hunyuan": 1000.0}.get(family)
 
 
 def test_the_models_own_scale():

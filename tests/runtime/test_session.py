@@ -207,13 +207,15 @@ def test_other_outputs_than_latents_are_refused():
 
 
 def test_embedded_guidance_is_an_input():
-    session = make_session(GUIDANCE)
+    session = make_session(GUIDANCE, guidance_factor=10.0)
     settings = {"plan": session.plan(10, 2), "num_steps": 10, "noise": NOISE}
     by_scale = session.generate(guidance_scale=3.5, **settings)
     assert by_scale.report.engine_calls == by_scale.report.nfe
-    given = session.generate({"guidance": torch.full((2,), 3.5)}, **settings)
+    given = session.generate({"guidance": torch.full((2,), 35.0)}, **settings)
     assert torch.equal(by_scale.latents, given.latents)
     assert not torch.equal(by_scale.latents, session.generate(**settings).latents)
+    with pytest.raises(ZeusError, match="in a unit of its own"):
+        make_session(GUIDANCE).generate(guidance_scale=3.5, **settings)
 
 
 def test_a_report_adds_up():
