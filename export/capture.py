@@ -193,7 +193,7 @@ def _find_guidance(run: Run, latents: torch.Tensor) -> str:
 
 
 def _find_guidance_factor(pipeline: Any, settings: Settings, first: Arguments) -> float | None:
-    """A power of ten: 1 for FLUX, 1000 for HunyuanVideo; anything else is a scale that ``settings.run`` chose itself."""
+    """A power of ten: 1 for FLUX, 1000 for HunyuanVideo; else ``settings.run`` chose a scale itself."""
     told = first.tensors.get("guidance")
     parameter = inspect.signature(pipeline.__call__).parameters.get("guidance_scale")
     scale = settings.base.get("guidance_scale", parameter.default if parameter else None)
