@@ -1,10 +1,10 @@
 """Any diffusers pipeline, with most of its denoiser calls skipped, in two lines."""
 
+import contextlib
 import copy
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ DENOISERS = ("unet", "transformer", "transformer_2", "controlnet")
 """Components of a pipeline that are not run at skipped steps."""
 
 
-@contextmanager
+@contextlib.contextmanager
 def accelerate(
     pipeline: Any,
     ratio: int = 3,
@@ -80,9 +80,11 @@ def accelerate(
     )
     for name in names:
         acceleration.replace(name)
-    if engine is not None:
-        acceleration.use(engine if isinstance(engine, Session) else Session(engine), check)
-    yield acceleration.twin
+    with contextlib.ExitStack() as stack:
+        if engine is not None:
+            session = engine if isinstance(engine, Session) else stack.enter_context(Session(engine))
+            acceleration.use(session, check)
+        yield acceleration.twin
 
 
 def _choose(plan: StepPlan | Callable[[int], StepPlan] | None, ratio: int) -> Callable[[int], StepPlan]:
