@@ -7,7 +7,7 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.files import write_atomically
-from zeus_trt.pictures import draw_grid, to_images
+from zeus_trt.pictures import draw_grid, find_format, to_images
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -23,12 +23,7 @@ def check_format(path: Path) -> str:
     Raises:
         ZeusError: An ending of neither pictures nor videos.
     """
-    from PIL import Image
-
-    known = {**Image.registered_extensions(), ".mp4": "MP4"}
-    if path.suffix.lower() not in known:
-        raise ZeusError(f"output: got {path.name}; expected a picture's name such as out.png. Change the ending.")
-    return known[path.suffix.lower()]
+    return "MP4" if path.suffix.lower() == ".mp4" else find_format(path)
 
 
 def write_media(images: torch.Tensor, path: Path) -> None:

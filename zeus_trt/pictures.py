@@ -1,9 +1,12 @@
 """Pictures of what a trajectory made."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+
+from zeus_trt.errors import ZeusError
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -11,6 +14,20 @@ if TYPE_CHECKING:
 _TILE, _LARGEST_TILE, _GAP, _LABEL_WIDTH = 64, 256, 4, 190
 _COLUMNS = 8
 _INK, _PAPER = (30, 30, 36), (250, 250, 250)
+
+
+def find_format(path: Path) -> str:
+    """PIL's name of a picture file's format, by its ending.
+
+    Raises:
+        ZeusError: An ending of no picture.
+    """
+    from PIL import Image
+
+    known = Image.registered_extensions()
+    if path.suffix.lower() not in known:
+        raise ZeusError(f"output: got {path.name}; expected a picture's name such as out.png. Change the ending.")
+    return known[path.suffix.lower()]
 
 
 def to_images(latents: torch.Tensor) -> "list[Image.Image]":

@@ -307,6 +307,19 @@ def test_an_error_in_the_run_leaves_nothing_behind():
     assert torch.equal(run(family, pipeline), run(family, family.make()))
 
 
+def test_a_run_that_never_steps_its_scheduler_is_refused():
+    class Direct(type(FAMILIES["sd15"].make())):
+        def __call__(self):
+            return self.unet(torch.zeros(1, 4, 8, 8), 1.0, torch.zeros(1, 7, 16))
+
+    parts = FAMILIES["sd15"].make().components
+    with (
+        accelerate(Direct(**parts, requires_safety_checker=False)) as fast,
+        pytest.raises(ZeusError, match="without a step of its denoiser and its scheduler"),
+    ):
+        fast()
+
+
 def test_what_cannot_be_served_is_refused(export):
     family = FAMILIES["sd15"]
     pipeline = family.make()

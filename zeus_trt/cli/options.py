@@ -7,8 +7,6 @@ from pathlib import Path
 
 import click
 
-from zeus_trt.errors import ZeusError
-
 
 class Numbers(click.ParamType):
     """Whole numbers with commas between them."""
@@ -50,22 +48,6 @@ class Size(click.ParamType):
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="End stdout with one JSON line.")
-sampling_options = [
-    click.option("--steps", default=50, show_default=True, help="Solver steps."),
-    click.option("--label", "labels", type=Numbers(), help="Class of every image, or one per image: 7 or 0,1,2."),
-    click.option("--num-images", type=click.IntRange(1), default=8, show_default=True),
-    click.option("--guidance-scale", default=2.0, show_default=True, help="Classifier-free guidance; 1 turns it off."),
-    click.option("--seed", default=0, show_default=True, help="Seed of the initial noise."),
-    click.option("--predictor", default="zeus", show_default=True, help="Rule that fills skipped steps."),
-    click.option("--backend", default="onnxruntime", show_default=True, help="Engine, such as aot-inductor."),
-    click.option("--mode", default="auto", show_default=True, help="auto, program, or step."),
-]
-
-
-def with_sampling_options(command):
-    for option in reversed(sampling_options):
-        command = option(command)
-    return command
 
 
 def progress(total: int | None):
@@ -78,15 +60,6 @@ def writes(path: Path):
     from zeus_trt.files import write_atomically
 
     return write_atomically(path)
-
-
-def picture_format(path: Path) -> str:
-    from PIL import Image
-
-    known = Image.registered_extensions()
-    if path.suffix.lower() not in known:
-        raise ZeusError(f"output: got {path.name}; expected a picture's name such as out.png. Change the ending.")
-    return known[path.suffix.lower()]
 
 
 def echo_json(wanted: bool, data: dict) -> None:

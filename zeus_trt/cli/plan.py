@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from zeus_trt.cli.group import main
-from zeus_trt.cli.options import echo_json, json_option, picture_format, writes
+from zeus_trt.cli.options import echo_json, json_option, writes
 
 
 @main.command()
@@ -21,6 +21,7 @@ from zeus_trt.cli.options import echo_json, json_option, picture_format, writes
 @json_option
 def plan(steps, ratio, window, nfe, plan_text, scheduler, predictor, show_program, output, as_json) -> None:
     """Print a step plan: the string, its full steps, NFE and speed-up bound."""
+    from zeus_trt.pictures import find_format
     from zeus_trt.planning import make_plan
 
     if show_program and scheduler is None:
@@ -28,6 +29,6 @@ def plan(steps, ratio, window, nfe, plan_text, scheduler, predictor, show_progra
     planned = make_plan(steps, ratio, window, nfe, plan_text, scheduler, predictor)
     if output:
         with writes(output) as temporary:
-            planned.draw().save(temporary, format=picture_format(output))
+            planned.draw().save(temporary, format=find_format(output))
     click.echo(planned.describe(show_program))
     echo_json(as_json, planned.to_json(show_program))
