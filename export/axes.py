@@ -1,10 +1,13 @@
 """Which axes of a denoiser's tensors move together."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain, count, product
 from math import prod
+from typing import Any
+
+from zeus_trt.runtime.manifest import AREA
 
 Slot = tuple[str, int | None]  # input and axis; no axis: the value of an integer
 
@@ -18,12 +21,17 @@ class Symbol:
         sizes: Its observed sizes, of the base run first.
         factors: Symbols that it is a product of; none if it stands alone.
         scale: What that product is multiplied with.
+        setting: The setting that moves it, ``height x width`` if their product does; empty if it is no such.
+        unit, offset: The setting is ``unit * size + offset``.
     """
 
     name: str
     sizes: tuple[int, ...]
     factors: tuple[str, ...] = ()
     scale: Fraction = Fraction(1)
+    setting: str = ""
+    unit: Fraction = Fraction(1)
+    offset: Fraction = Fraction(0)
 
 
 def find_symbols(
@@ -50,6 +58,30 @@ def find_symbols(
         symbols[vector] = _explain(name, vector, [s for s in symbols.values() if not s.factors])
     slots = {slot: symbols[tuple(vector)].name for slot, vector in sizes.items() if tuple(vector) in symbols}
     return tuple(symbols.values()), slots
+
+
+def find_unit(symbol: Symbol, base: Mapping[str, Any], varied: Mapping[str, Any]) -> Symbol:
+    """The symbol with the setting that moves it, as the runs of ``find_symbols`` tell: a line through two of them.
+
+    Args:
+        symbol: What was found.
+        base: Settings of the base run.
+        varied: The one setting that differs in each of the others, in their order.
+    """
+    names = [list(varied)[run] for run in _moved(symbol.sizes)]
+    values = [(base.get(name), varied[name]) for name in names]
+    if not all(type(value) is int for pair in values for value in pair):
+        return symbol
+    sizes = [symbol.sizes[1 + list(varied).index(name)] for name in names]
+    if len(names) == 1:
+        unit = Fraction(values[0][1] - values[0][0], sizes[0] - symbol.sizes[0])
+        return replace(symbol, setting=names[0], unit=unit, offset=values[0][0] - unit * symbol.sizes[0])
+    if {*names} == {"height", "width"}:
+        area = base["height"] * base["width"]
+        units = {Fraction(area // old * new, size) for (old, new), size in zip(values, sizes, strict=True)}
+        if units == {Fraction(area, symbol.sizes[0])}:
+            return replace(symbol, setting=AREA, unit=units.pop())
+    return symbol
 
 
 def _moved(vector: Sequence[int]) -> list[int]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.export.axes import Slot, Symbol, find_symbols
+from zeus_trt.export.axes import Slot, Symbol, find_symbols, find_unit
 from zeus_trt.export.imitation import Imitation
 from zeus_trt.export.recorder import find_denoiser
 from zeus_trt.export.runs import Run, Settings, equal, find_moving_integers, measure, record_run
@@ -109,6 +109,9 @@ def capture(pipeline: Any, settings: Settings, component: str | None = None) -> 
     latents, timestep = _find_moving_with_the_step(runs[0])
     sizes = measure(runs, integers)
     symbols, slots = find_symbols(sizes, _name_settings(settings, sizes[latents, 0]))
+    symbols = tuple(
+        symbol if symbol.name == "batch" else find_unit(symbol, settings.base, settings.varied) for symbol in symbols
+    )
     if small := [symbol for symbol in symbols if symbol.sizes[0] < 2]:
         raise ZeusError(
             f"settings: got a base run where {small[0].name} is {small[0].sizes[0]}; expected 2 or more, since "

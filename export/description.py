@@ -58,6 +58,9 @@ def describe(
                 maximum=limits.get(symbol.name, Limits()).maximum,
                 factors=symbol.factors,
                 scale=str(symbol.scale),
+                setting=symbol.setting,
+                unit=str(symbol.unit),
+                offset=str(symbol.offset),
             )
             for symbol in captured.symbols
         ),

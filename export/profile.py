@@ -80,16 +80,20 @@ def _multiply(symbol: SymbolSpec, sizes: Mapping[str, SizeRange]) -> SizeRange:
 
 
 def _check(symbol: SymbolSpec, asked: SizeRange) -> None:
-    if symbol.maximum is not None and asked.max > symbol.maximum:
+    most = symbol.maximum
+    if most is not None and asked.max > most:
         raise ZeusError(
-            f"{symbol.name}: got {asked.max}; expected {symbol.maximum} or less, which is all that the graph takes. "
-            "Ask for less."
+            f"{symbol.name}: got {symbol.describe(asked.max)}; expected {symbol.describe(most)} or less, which is "
+            "all that the graph takes. Ask for less."
         )
     step = symbol.multiple_of
     for value in (asked.min, asked.opt, asked.max):
         if value % step:
             near = max(step, value // step * step)
-            raise ZeusError(f"{symbol.name}: got {value}; expected a multiple of {step}. Use {near}.")
+            raise ZeusError(
+                f"{symbol.name}: got {symbol.describe(value)}; expected a multiple of {symbol.describe(step)}. "
+                f"Use {near}."
+            )
 
 
 def _measure(spec: TensorSpec, end: str, sizes: Mapping[str, SizeRange]) -> tuple[int, ...]:

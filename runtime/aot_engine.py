@@ -13,7 +13,7 @@ from zeus_trt.runtime.cuda_graph import CudaGraphs
 from zeus_trt.runtime.engine import Engine, EngineInfo, name_precision
 from zeus_trt.runtime.engine_folder import AOT_INDUCTOR, Needs, find_engine
 from zeus_trt.runtime.engine_profile import Profile, check_shapes
-from zeus_trt.runtime.manifest import TensorSpec
+from zeus_trt.runtime.manifest import SymbolSpec, TensorSpec
 from zeus_trt.runtime.named_inputs import cast_inputs, measure
 
 
@@ -26,6 +26,7 @@ class AotEngine(Engine):
         profile: Shapes it was built for: the package itself takes others, and computes something.
         device: What it was built for.
         cuda_graph: Replay it from a CUDA graph; untested on hardware.
+        symbols: What the axes' names are in pixels, for messages.
 
     Raises:
         ZeusError: The package does not load.
@@ -38,9 +39,11 @@ class AotEngine(Engine):
         profile: Profile,
         device: str | torch.device = "cpu",
         cuda_graph: bool = False,
+        symbols: Sequence[SymbolSpec] = (),
     ):
         self.device = torch.device(device)
         self.profile = profile
+        self._symbols = symbols
         self._lock = threading.Lock()
         self._axes = {spec.name: spec.axes for spec in inputs}
         self._dtypes = {spec.name: getattr(torch, spec.dtype) for spec in inputs}
@@ -71,7 +74,8 @@ class AotEngine(Engine):
             ZeusError: There is none; the message says why each that is there is refused.
         """
         found = find_engine(bundle.path, Needs.of(bundle.manifest, AOT_INDUCTOR, device, precision=precision))
-        return cls(found.path, bundle.manifest.inputs, found.record.spec.profile, device, cuda_graph)
+        manifest, profile = bundle.manifest, found.record.spec.profile
+        return cls(found.path, manifest.inputs, profile, device, cuda_graph, manifest.symbols)
 
     def __call__(self, **inputs: torch.Tensor) -> torch.Tensor:
         """Runs the package.
@@ -87,7 +91,7 @@ class AotEngine(Engine):
         """
         self._check_open()
         cast = cast_inputs(self.backend, inputs, self._dtypes, self.device)
-        check_shapes(self.profile, measure(cast, self.profile), self._axes)
+        check_shapes(self.profile, measure(cast, self.profile), self._axes, self._symbols)
         with torch.no_grad(), self._lock:
             return self._run(**cast)
 

@@ -1,5 +1,6 @@
 """Checking tensors against a manifest, before anything runs."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -45,7 +46,7 @@ class Sizes:
                     f"{max(expected, 1)}. Change it, or what it belongs to."
                 )
             self._check_limits(axis, size)
-        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+        if tensor.is_floating_point() and not bool(_is_usable(spec.name, tensor).all()):
             raise ZeusError(f"{spec.name}: got NaN or infinity; expected numbers. Look at where it was made.")
 
     def _check_limits(self, axis: int | str, size: int) -> None:
@@ -53,11 +54,16 @@ class Sizes:
         if symbol is None:
             return
         if size % symbol.multiple_of or (symbol.maximum is not None and size > symbol.maximum):
-            most = "" if symbol.maximum is None else f" up to {symbol.maximum}"
+            most = "" if symbol.maximum is None else f" up to {symbol.describe(symbol.maximum)}"
             raise ZeusError(
-                f"{symbol.name}: got {size}; expected a multiple of {symbol.multiple_of}{most}, which is what the "
-                "model takes. Change it."
+                f"{symbol.name}: got {symbol.describe(size)}; expected a multiple of "
+                f"{symbol.describe(symbol.multiple_of)}{most}, which is what the model takes. Change it."
             )
+
+
+def _is_usable(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """Numbers; in masks that are added to attention scores also minus infinity."""
+    return tensor.isfinite() | (tensor == -math.inf) if "mask" in name else tensor.isfinite()
 
 
 def list_conditioning(manifest: Manifest) -> dict[str, TensorSpec]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.runtime.manifest import SymbolSpec
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ def check_shapes(
     profile: Profile,
     shapes: Mapping[str, Sequence[int]],
     axes: Mapping[str, Sequence[int | str]] | None = None,
+    symbols: Sequence[SymbolSpec] = (),
 ) -> None:
     """Refuses a request that the engine was not built for.
 
@@ -40,6 +42,7 @@ def check_shapes(
         profile: What the engine takes, per input.
         shapes: What it is asked to take.
         axes: Names of the axes per input, for the message; the first is the batch.
+        symbols: What these names are in pixels, for the message.
 
     Raises:
         ZeusError: An input is missing or unknown, or an axis lies outside the profile.
@@ -57,18 +60,20 @@ def check_shapes(
                 f"{name}: got the shape {tuple(shape)}; expected {wanted}. Pass a tensor with {len(wanted.min)} axes."
             )
         axis = next(i for i, size in enumerate(shape) if not wanted.min[i] <= size <= wanted.max[i])
-        raise ZeusError(_describe(name, axis, shape[axis], wanted, (axes or {}).get(name)))
+        known = (axes or {}).get(name)
+        symbol = known[axis] if known else "batch" if axis == 0 else axis
+        spec = next((spec for spec in symbols if spec.name == symbol), SymbolSpec(str(symbol), ()))
+        raise ZeusError(_describe(name, axis, shape[axis], wanted, symbol, spec))
 
 
-def _describe(name: str, axis: int, size: int, wanted: ShapeRange, axes: Sequence[int | str] | None) -> str:
+def _describe(name: str, axis: int, size: int, wanted: ShapeRange, symbol: int | str, spec: SymbolSpec) -> str:
     low, high = wanted.min[axis], wanted.max[axis]
-    takes = f"{low}..{high}" if low != high else str(low)
-    known = axes[axis] if axes else "batch" if axis == 0 else axis
-    title = known if isinstance(known, str) else f"axis {axis}"
+    takes = f"{spec.describe(low)}..{spec.describe(high)}" if low != high else spec.describe(low)
+    title = symbol if isinstance(symbol, str) else f"axis {axis}"
     doubled = axis == 0 and size > high and size % 2 == 0
     reason = f" (guidance doubles the batch: 2 x {size // 2} = {size})" if doubled else ""
     advice = "Ask for fewer images at once, guide with one call per branch, or b" if doubled else "B"
     return (
-        f"{name}: got {title} {size}{reason}; expected {takes}, which this engine was built for. "
-        f"{advice}uild an engine with a wider range."
+        f"{name}: got {title} {spec.describe(size)}{reason}; expected {takes}, which this engine was built "
+        f"for. {advice}uild an engine with a wider range."
     )

@@ -3,6 +3,8 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from fractions import Fraction
+from math import isqrt
 from typing import Any
 
 from zeus_trt.errors import ZeusError
@@ -12,6 +14,7 @@ FILE_NAME = "manifest.json"
 ONNX_FILE = "denoiser.onnx"
 SCHEDULER_FILE = "scheduler/scheduler_config.json"
 OUTPUT_NAME = "model_output"
+AREA = "height x width"
 
 
 def solver_name(num_steps: int) -> str:
@@ -58,6 +61,9 @@ class SymbolSpec:
         maximum: The largest size that the graph takes, None if there is none.
         factors: Symbols that it is a product of, none if it stands alone.
         scale: What that product is multiplied with, a fraction such as ``1/4``.
+        setting: The argument of the pipeline that moves it; ``height x width`` where it is their product that does.
+        unit: What one more of it is of that argument, such as 8 pixels.
+        offset: The argument less all units: -3 where 13 frames of a video are 4 of its latents.
     """
 
     name: str
@@ -66,6 +72,21 @@ class SymbolSpec:
     maximum: int | None = None
     factors: tuple[str, ...] = ()
     scale: str = "1"
+    setting: str = ""
+    unit: str = "1"
+    offset: str = "0"
+
+    def describe(self, size: int) -> str:
+        """The size, and what it is in the pipeline's own terms: ``128 (1024 pixels)``."""
+        asked = Fraction(self.unit) * size + Fraction(self.offset)
+        if not self.setting or asked == size:
+            return str(size)
+        if self.setting in ("height", "width"):
+            return f"{size} ({asked} pixels)"
+        if self.setting == AREA:
+            side = isqrt(round(asked))
+            return f"{size} ({f'{side}x{side}' if side * side == asked else asked} pixels)"
+        return f"{size} ({self.setting} {asked})"
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ class Solver:
             UntraceableError: The solver is nonlinear or stochastic.
             ZeusError: Neither stored nor traceable, since diffusers is missing.
         """
-        with self._lock:  # tracing watches the global random states
+        with self._lock:  # traced once, not by every thread that asks
             found = self._remember(num_steps, begin, _freeze(schedule))
         if isinstance(found, UntraceableError):
             raise found

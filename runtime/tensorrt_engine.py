@@ -70,6 +70,7 @@ class TensorRTEngine(Engine):
         self._trt = import_tensorrt(self.backend)
         self._logger = _make_logger(self._trt)
         self._axes = {spec.name: spec.axes for spec in manifest.inputs}
+        self._symbols = manifest.symbols
         self._contexts: dict[int, Any] = {}
         self._lock = threading.Lock()
         with torch.cuda.device(self.device):
@@ -111,7 +112,8 @@ class TensorRTEngine(Engine):
         """
         self._check_open()
         cast = cast_inputs(self.backend, inputs, self._dtypes, self.device)
-        check_shapes(self.record.spec.profile, measure(cast, self.record.spec.profile), self._axes)
+        profile = self.record.spec.profile
+        check_shapes(profile, measure(cast, profile), self._axes, self._symbols)
         with torch.cuda.device(self.device), self._lock:
             stream = torch.cuda.current_stream(self.device)
             if self._done:

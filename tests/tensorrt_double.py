@@ -19,7 +19,8 @@ INPUTS = (
     TensorSpec("sample", "float16", ("batch", 4, 8, 8), "latents"),
     TensorSpec("timestep", "float32", ("batch",), "timestep"),
 )
-MANIFEST = SimpleNamespace(inputs=INPUTS, output=TensorSpec("model_output", "float16", ("batch", 4, 8, 8), "output"))
+OUTPUT = TensorSpec("model_output", "float16", ("batch", 4, 8, 8), "output")
+MANIFEST = SimpleNamespace(inputs=INPUTS, output=OUTPUT, symbols=())
 
 
 class DoubleContext:

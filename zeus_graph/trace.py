@@ -3,11 +3,9 @@
 No scheduler is named, patched or subclassed here: whether one can be traced is found by running it.
 """
 
-import contextlib
 import copy
 import inspect
 import math
-import random
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
@@ -36,7 +34,7 @@ def trace(scheduler: Any, num_steps: int, *, begin: int = 0, **schedule: Any) ->
     laid anew before every evaluation. A run on random data then proves the result.
 
     Args:
-        scheduler: A diffusers scheduler. It and the global random states stay as they are.
+        scheduler: A diffusers scheduler, which stays as it is. Random numbers of other threads do not disturb.
         num_steps: Number of steps, as given to ``set_timesteps``.
         begin: Index of the first evaluation in ``scheduler.timesteps`` (image to image).
         **schedule: More arguments of ``set_timesteps``: ``sigmas``, ``timesteps``, ``mu`` ...
@@ -47,7 +45,7 @@ def trace(scheduler: Any, num_steps: int, *, begin: int = 0, **schedule: Any) ->
             cannot be called with just model output, timestep and sample.
         ZeusError: ``set_timesteps`` refuses the arguments, or ``begin`` is out of range.
     """
-    with _random_states_kept(), torch.inference_mode():
+    with torch.inference_mode():
         prepared = prepare(scheduler, num_steps, begin, schedule)
         timesteps = tuple(float(t) for t in prepared.timesteps[begin:])
         matrices, input_rows = prune(*_read(prepared, begin))
@@ -116,7 +114,7 @@ class _Run:
         self._generator = torch.Generator()
         takes_generator = "generator" in inspect.signature(self.scheduler.step).parameters
         self._arguments = {"generator": self._generator} if takes_generator else {}
-        self._random = _random_states(self._generator)
+        self._random = self._generator.get_state()
 
     def scale(self, i: int, sample: torch.Tensor) -> torch.Tensor:
         """The model input of evaluation ``i``."""
@@ -145,8 +143,7 @@ class _Run:
             result = call()
         except Exception as error:
             raise self.refuse(i, f"{type(error).__name__} ({error}) on a bare sample and model output") from error
-        before, self._random = self._random, _random_states(self._generator)
-        if self._random != before:
+        if not torch.equal(self._generator.get_state(), self._random):
             raise self.refuse(i, "a stochastic step (it draws random numbers)")
         if not isinstance(result, torch.Tensor) or result.shape != sample.shape:
             raise self.refuse(i, "a result of another shape than the sample")
@@ -191,7 +188,7 @@ def _coefficients(run: _Run, i: int, tensor: torch.Tensor, size: int) -> np.ndar
     if not np.isfinite(row).all():
         raise run.refuse(i, "a result that is not finite (its own loop then ends in NaN or infinity too)")
     if row[size:].any():
-        raise run.refuse(i, "a term that comes from neither sample nor model output")
+        raise run.refuse(i, "a term that comes from neither sample nor model output, a constant or noise")
     return row[:size].copy()
 
 
@@ -275,21 +272,3 @@ def read_sigmas(prepared: Any, timesteps: Sequence[float], begin: int = 0) -> tu
         log_sigmas = 0.5 * np.log((1 - alphas) / alphas)
         derived = np.exp(np.interp(timesteps, np.arange(len(alphas)), log_sigmas))
     return tuple(derived.tolist()) if np.isfinite(derived).all() else None
-
-
-def _random_states(generator: torch.Generator) -> tuple:
-    _, keys, position, *_ = np.random.get_state()
-    ours, theirs = generator.get_state(), torch.get_rng_state()
-    return ours.numpy().tobytes(), theirs.numpy().tobytes(), np.asarray(keys).tobytes(), position, random.getstate()
-
-
-@contextlib.contextmanager
-def _random_states_kept() -> Iterator[None]:
-    """Puts the global random states of torch, numpy and Python back."""
-    states = torch.get_rng_state(), np.random.get_state(), random.getstate()
-    try:
-        yield
-    finally:
-        torch.set_rng_state(states[0])
-        np.random.set_state(states[1])
-        random.setstate(states[2])

@@ -5,7 +5,8 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zeus_trt.export.axes import find_symbols
+from zeus_trt.export.axes import find_symbols, find_unit
+from zeus_trt.runtime.manifest import AREA
 
 SETTINGS = ("batch", "height", "width", "frames")
 
@@ -71,3 +72,28 @@ def test_what_one_setting_moves_twice_is_a_multiple_or_has_a_number():
 
 def test_nothing_moves():
     assert find_symbols({("x", 0): [4, 4]}, ("batch",)) == ((), {})
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 20), st.sampled_from([1, 4, 8]), st.sampled_from([8, 16]))
+def test_sizes_are_told_in_the_terms_of_the_pipeline(rows, columns, frames, rate, patch):
+    """Height alone, frames with their first one, and tokens that height and width move together."""
+    base = {"height": patch * rows, "width": patch * columns, "num_frames": rate * frames + 1}
+    varied = {name: value + rate * patch for name, value in base.items()}
+
+    def size(height, width, num_frames):
+        return height // patch, (num_frames - 1) // rate + 1, height * width // patch**2
+
+    runs = [size(**base), *(size(**{**base, name: value}) for name, value in varied.items())]
+    sizes = {("x", axis): list(moving) for axis, moving in enumerate(zip(*runs, strict=True))}
+    symbols, slots = find_symbols(sizes, list(varied))
+    told = {symbol.name: find_unit(symbol, base, varied) for symbol in symbols}
+    height, moving, tokens = (told[slots["x", axis]] for axis in range(3))
+    assert (height.setting, height.unit, height.offset) == ("height", patch, 0)
+    assert (moving.setting, moving.unit, moving.offset) == ("num_frames", rate, 1 - rate)
+    if not tokens.factors:
+        assert (tokens.setting, tokens.unit, tokens.offset) == (AREA, patch**2, 0)
+
+
+def test_a_setting_that_is_no_number_has_no_unit():
+    (prompt,), _ = find_symbols({("x", 0): [7, 11]}, ["prompt"])
+    assert find_unit(prompt, {"prompt": "a cat"}, {"prompt": "a cat on a mat"}) is prompt

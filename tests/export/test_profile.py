@@ -114,9 +114,23 @@ def test_a_request_outside_is_refused_in_words():
         check_shapes(profile, {"sample": (5, 4, 16, 16)}, axes)
     with pytest.raises(ZeusError, match=r"sample: got height 40; expected 16\.\.32"):
         check_shapes(profile, {"sample": (2, 4, 40, 16)}, axes)
+    height = SymbolSpec("height", (16, 32), setting="height", unit="8")
+    with pytest.raises(
+        ZeusError, match=r"got height 40 \(320 pixels\); expected 16 \(128 pixels\)\.\.32 \(256 pixels\)"
+    ):
+        check_shapes(profile, {"sample": (2, 4, 40, 16)}, axes, [height])
     with pytest.raises(ZeusError, match="sample: got axis 3 24; expected 16, which"):
         check_shapes(profile, {"sample": (2, 4, 16, 24)}, axes)
     with pytest.raises(ZeusError, match="Pass a tensor with 4 axes"):
         check_shapes(profile, {"sample": (2, 4, 16)})
     with pytest.raises(ZeusError, match="Pass each of them by name"):
         check_shapes(profile, {"latents": (2, 4, 16, 16)})
+
+
+def test_sizes_in_the_terms_of_the_pipeline():
+    tokens = SymbolSpec("tokens", (4096,), setting="height x width", unit="256")
+    assert tokens.describe(4096) == "4096 (1024x1024 pixels)"
+    assert tokens.describe(24) == "24 (6144 pixels)"
+    assert SymbolSpec("frames", (3,), setting="num_frames", unit="4", offset="-3").describe(21) == "21 (num_frames 81)"
+    assert SymbolSpec("prompt", (7,), setting="prompt").describe(7) == "7"
+    assert SymbolSpec("height", (8,)).describe(8) == "8"

@@ -7,6 +7,7 @@ from toy_bundle import DIGITS, GUIDANCE, LABELS, SAMPLE, TEXT, denoise, embed, m
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import Start, draw_noise
+from zeus_trt.runtime.conditioning import Sizes
 from zeus_trt.runtime.manifest import TensorSpec
 from zeus_trt.zeus_graph import StepPlan
 
@@ -228,3 +229,11 @@ def test_a_report_adds_up():
     assert report.loop_seconds == report.total_seconds - report.engine_seconds
     assert report.drift == ()
     assert repr(session) == "Session('nowhere', function: given)"
+
+
+def test_masks_may_hold_minus_infinity():
+    sizes, minus = Sizes(()), torch.tensor([[0.0, -torch.inf]])
+    sizes.check(TensorSpec("encoder_attention_mask", "float32", ("batch", "prompt")), minus)
+    for name, tensor in (("encoder_attention_mask", -minus), ("encoder_hidden_states", minus)):
+        with pytest.raises(ZeusError, match="got NaN or infinity"):
+            sizes.check(TensorSpec(name, "float32", ("batch", "prompt")), tensor)
