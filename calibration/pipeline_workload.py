@@ -91,7 +91,7 @@ class PipelineWorkload:
         """Makes the samples of these numbers, as one batch."""
         return self.sample(
             setting.plan, numbers, num_steps=setting.num_steps, predictor=setting.predictor, solver=setting.solver,
-            backend=setting.backend, on_step=on_step, on_call=on_call,
+            backend=setting.backend, mode=setting.mode, on_step=on_step, on_call=on_call,
         )  # fmt: skip
 
     def sample(
@@ -102,14 +102,20 @@ class PipelineWorkload:
         num_steps: int = 50,
         solver: str = "default",
         backend: str = EAGER,
+        mode: str = "auto",
         on_step: Callable[[Step], None] | None = None,
         **options: Any,
     ) -> Sample:
         """As ``run``, with a plan or what makes it for a number of evaluations; ``options`` are those of accelerate.
 
         Raises:
-            ZeusError: A backend without a bundle, arguments that the pipeline refuses, and as ``accelerate``.
+            ZeusError: A backend without a bundle, another mode than the pipeline's own loop, arguments that the
+                pipeline refuses, and as ``accelerate``.
         """
+        if mode not in ("auto", "step"):
+            raise ZeusError(
+                f"mode: got {mode!r} for a pipeline, which has its own loop; expected auto or step. Change it."
+            )
         last: list[torch.Tensor] = []
 
         def note(step: Step) -> None:

@@ -136,18 +136,35 @@ class SessionWorkload:
         on_call: Callable[[], None] | None = None,
     ) -> Sample:
         """Makes the samples of these numbers, as one batch."""
-        session = self._session(setting.backend, setting.solver)
+        return self.sample(
+            setting.plan, numbers, num_steps=setting.num_steps, predictor=setting.predictor, solver=setting.solver,
+            backend=setting.backend, mode=setting.mode, on_step=on_step, on_call=on_call,
+        )  # fmt: skip
+
+    def sample(
+        self,
+        plan: StepPlan | Callable[[int], StepPlan],
+        numbers: Sequence[int],
+        *,
+        num_steps: int = 50,
+        solver: str = "default",
+        backend: str = "onnxruntime",
+        **options: Any,
+    ) -> Sample:
+        """As ``run``, with a plan or what makes it for a number of evaluations; ``options`` are ``Session.generate``'s.
+
+        Raises:
+            ZeusError: As ``Session.generate``.
+        """
+        session = self._session(backend, solver)
         conditioning = session.label_images(self.labels, max(numbers) + 1)
         result = session.generate(
             {name: rows[list(numbers)] for name, rows in conditioning.items()},
-            plan=setting.plan,
-            num_steps=setting.num_steps,
-            predictor=setting.predictor,
+            plan=plan if isinstance(plan, StepPlan) else plan(session.plan(num_steps, 0).num_steps),
+            num_steps=num_steps,
             guidance_scale=self.guidance_scale,
             seed=[self.seed + number for number in numbers],
-            mode=setting.mode,
-            on_step=on_step,
-            on_call=on_call,
+            **options,
         )
         latents = result.latents.float().cpu().clone()
         return Sample(latents, latents.clamp(-1, 1), result.report)

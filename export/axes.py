@@ -69,7 +69,7 @@ def find_unit(symbol: Symbol, base: Mapping[str, Any], varied: Mapping[str, Any]
         varied: The one setting that differs in each of the others, in their order.
     """
     names = [list(varied)[run] for run in _moved(symbol.sizes)]
-    values = [(base.get(name), varied[name]) for name in names]
+    values: list[tuple[Any, Any]] = [(base.get(name), varied[name]) for name in names]
     if not all(type(value) is int for pair in values for value in pair):
         return symbol
     sizes = [symbol.sizes[1 + list(varied).index(name)] for name in names]

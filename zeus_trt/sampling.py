@@ -1,7 +1,7 @@
 """What `zeus-trt run` does."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ import torch
 
 from zeus_trt.calibration.calibrated_plan import CalibratedPlan
 from zeus_trt.calibration.pipeline_workload import EAGER, PipelineWorkload
-from zeus_trt.calibration.workload import Sample, SessionWorkload, Setting, Workload
+from zeus_trt.calibration.workload import SessionWorkload, Workload
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.loading import is_pipeline, load_pipeline
 from zeus_trt.media import check_format, write_media
@@ -21,6 +21,8 @@ from zeus_trt.zeus_graph import Predictor, StepPlan
 
 LABEL_GUIDANCE = 2.0
 """Guidance of models of class labels, where nothing is asked; a pipeline has its own."""
+NUM_LABELLED = 8
+"""Images of a bundle, where nothing is asked; a pipeline makes one per prompt."""
 
 
 @dataclass(frozen=True)
@@ -87,50 +89,48 @@ def run_model(
     """
     check_format(output)
     asked = {name: value for name, value in asked.items() if value not in (None, ())}
-    run: Callable[[StepPlan | int, Any], Sample]
-    if is_pipeline(model):
-        if labels:
-            asked["prompts"] = labels
-        pipeline = open_pipeline(model, guidance_scale=guidance_scale, seed=seed, **asked)
-        numbers = range(num_images or len(pipeline.prompts))
-        backend = backend or ("auto" if pipeline.bundle else EAGER)
-        plan, rule_of_skipped = _fit_plan(plan, predictor, pipeline, steps, backend, warn)
-
-        def run(wanted: StepPlan | int, on_call: Any) -> Sample:
-            rule = wanted if isinstance(wanted, StepPlan) else lambda total: StepPlan.uniform(total, wanted)
-            return pipeline.sample(
-                rule, numbers, num_steps=steps, backend=backend or EAGER, predictor=rule_of_skipped, on_call=on_call
-            )
-    else:
-        if asked:
-            raise ZeusError(f"{next(iter(asked))}: got it for a bundle; expected a pipeline. Leave it out.")
-        bundle = Bundle.open(model)
-        scale = LABEL_GUIDANCE if bundle.manifest.labels else 1.0
-        engine = choose_engine(bundle, backend or "auto")[0]
-        workload = SessionWorkload(
-            bundle, labels, scale if guidance_scale is None else guidance_scale, seed, {engine.backend: engine}
-        )
-        plan, rule_of_skipped = _fit_plan(plan, predictor, workload, steps, engine.backend, warn)
-
-        def run(wanted: StepPlan | int, on_call: Any) -> Sample:
-            count = workload.count_evaluations(steps)
-            fitting = wanted if isinstance(wanted, StepPlan) else StepPlan.uniform(count, wanted)
-            setting = Setting(fitting, steps, rule_of_skipped, backend=engine.backend, mode=mode)
-            return workload.run(setting, range(num_images or 8), on_call=on_call)
-
-    made = []
-    runs: dict[Path, StepPlan | int] = {output: plan or ratio}
+    workload, backend = _open(model, backend, labels, guidance_scale, seed, asked)
+    plan, rule_of_skipped = _fit_plan(plan, predictor, workload, steps, backend, warn)
+    count = num_images or (len(workload.prompts) if isinstance(workload, PipelineWorkload) else NUM_LABELLED)
+    runs = {output: plan or _spread(ratio)}
     if compare_full:
-        runs[output.with_name(f"{output.stem}-full{output.suffix}")] = 0
+        runs[output.with_name(f"{output.stem}-full{output.suffix}")] = _spread(0)
+    made = []
     for file, wanted in runs.items():
-        if progress:
-            with progress() as bar:
-                sample = run(wanted, bar.update)
-        else:
-            sample = run(wanted, None)
+        with progress() if progress else nullcontext() as bar:
+            sample = workload.sample(
+                wanted, range(count), num_steps=steps, backend=backend, mode=mode, predictor=rule_of_skipped,
+                on_call=None if bar is None else bar.update,
+            )  # fmt: skip
         write_media(sample.images, file)
         made.append(Made(file, sample.report))
     return made
+
+
+def _spread(ratio: int) -> Callable[[int], StepPlan]:
+    return lambda total: StepPlan.uniform(total, ratio)
+
+
+def _open(
+    model: str,
+    backend: str | None,
+    labels: Sequence[int] | None,
+    guidance_scale: float | None,
+    seed: int,
+    asked: dict[str, Any],
+) -> tuple[PipelineWorkload | SessionWorkload, str]:
+    """What is sampled, and the engine that it runs on."""
+    if is_pipeline(model):
+        prompts = asked.pop("prompts", ()) or labels or ()
+        pipeline = open_pipeline(model, prompts=prompts, guidance_scale=guidance_scale, seed=seed, **asked)
+        return pipeline, backend or ("auto" if pipeline.bundle else EAGER)
+    if asked:
+        raise ZeusError(f"{next(iter(asked))}: got it for a bundle; expected a pipeline. Leave it out.")
+    bundle = Bundle.open(model)
+    engine = choose_engine(bundle, backend or "auto")[0]
+    if guidance_scale is None:
+        guidance_scale = LABEL_GUIDANCE if bundle.manifest.labels else 1.0
+    return SessionWorkload(bundle, labels, guidance_scale, seed, {engine.backend: engine}), engine.backend
 
 
 def _fit_plan(
