@@ -35,6 +35,7 @@ class Session:
         backend: ``tensorrt``, ``tensorrt-rtx`` or ``aot-inductor``, made by ``zeus-trt build``; ``onnxruntime``, which
             runs the bundle's graph; or ``auto``, the first of these that runs here.
         device: Where it runs, such as ``cuda:1``; by default a GPU if there is one, else the CPU.
+        cuda_graph: As in ``choose_engine``.
 
     Raises:
         ZeusError: The bundle is incomplete or changed, or a library is missing.
@@ -48,11 +49,12 @@ class Session:
         scheduler: Any = None,
         backend: str = "auto",
         device: str | torch.device | None = None,
+        cuda_graph: bool = False,
     ):
         self.bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
         self.engine: Denoiser
         if engine is None:
-            self.engine, self.backend_reason = choose_engine(self.bundle, backend, device)
+            self.engine, self.backend_reason = choose_engine(self.bundle, backend, device, cuda_graph)
         else:
             self.engine, self.backend_reason = engine, "given"
         info = getattr(self.engine, "info", None)

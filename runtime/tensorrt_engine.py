@@ -88,15 +88,20 @@ class TensorRTEngine(Engine):
 
     @classmethod
     def open(
-        cls, bundle: Bundle, backend: str, device: str | torch.device = "cuda", precision: str | None = None
+        cls,
+        bundle: Bundle,
+        backend: str,
+        device: str | torch.device = "cuda",
+        precision: str | None = None,
+        **options: Any,
     ) -> "TensorRTEngine":
-        """The bundle's engine for this machine, found before anything is deserialised.
+        """The bundle's engine for this machine, found before anything is deserialised; ``options`` as in the class.
 
         Raises:
             ZeusError: There is none; the message says why each that is there is refused.
         """
         needs = Needs.of(bundle.manifest, backend, device, precision=precision)
-        return cls(find_engine(bundle.path, needs), bundle.manifest, device)
+        return cls(find_engine(bundle.path, needs), bundle.manifest, device, **options)
 
     def __call__(self, **inputs: torch.Tensor) -> torch.Tensor:
         """Enqueues the engine on torch's current stream.

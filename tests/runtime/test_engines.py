@@ -15,7 +15,7 @@ def pretend(monkeypatch):
     def set_up(*running, gpu=False):
         tried = []
 
-        def open_one(bundle, backend, device):
+        def open_one(bundle, backend, device, cuda_graph):
             tried.append((backend, device.type))
             if (backend, device.type) not in running:
                 raise ZeusError(f"{backend}: got none on {device.type}; expected one. Build it.")
@@ -67,3 +67,9 @@ def test_a_session_says_what_it_runs(digits_bundle):
         assert report.backend == "onnxruntime"
     with pytest.raises(ZeusError, match="got a call of a closed engine"):
         session.generate({"class_labels": torch.tensor([1])}, **settings)
+
+
+def test_a_cuda_graph_is_refused_where_there_is_none(digits_bundle):
+    for backend in ("onnxruntime", "aot-inductor"):
+        with pytest.raises(ZeusError, match=f"cuda_graph: got it for {backend} on cpu; expected TensorRT or AOT"):
+            Session(digits_bundle("unet-flow"), backend=backend, device="cpu", cuda_graph=True)
