@@ -1,7 +1,7 @@
 """Guidance: a denoiser that wraps a denoiser."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -26,9 +26,11 @@ class Guidance:
         interval: Fractions of the evaluations between which it is on; elsewhere only the conditional branch is called.
         rescale: How much of the conditional output's standard deviation is given back to the guided output, 0..1
             ("Common Diffusion Noise Schedules and Sample Steps are Flawed", section 3.4).
+        wrap: Another guidance than classifier-free, such as by a perturbed model: takes the denoiser and returns the
+            one that runs in its place, called with the conditional inputs, each (batch, ...), by name.
 
     Raises:
-        ZeusError: A number outside of its range.
+        ZeusError: A number outside of its range, or ``wrap`` beside what it replaces.
     """
 
     scale: float = 1.0
@@ -36,6 +38,7 @@ class Guidance:
     sequential: bool | None = None
     interval: tuple[float, float] = (0.0, 1.0)
     rescale: float = 0.0
+    wrap: Callable[[Denoiser], Denoiser] | None = None
 
     def __post_init__(self) -> None:
         _check_number("guidance_scale", self.scale, -math.inf, math.inf)
@@ -49,6 +52,12 @@ class Guidance:
         _check_number("guidance interval", end, start, 1.0)
         if self.negative is not None and not isinstance(self.negative, Mapping):
             raise ZeusError(f"negative: got {type(self.negative).__name__}; expected tensors by name. Pass a dict.")
+        replaced = (self.scale, self.negative, self.sequential, self.rescale) != (1.0, None, None, 0.0)
+        if self.wrap is not None and (replaced or not callable(self.wrap)):
+            raise ZeusError(
+                f"guidance wrap: got {type(self.wrap).__name__}{' beside other guidance' * replaced}; expected a "
+                "function of the denoiser, with nothing but an interval beside it. Leave the rest to it."
+            )
 
     def steps(self, num_evaluations: int) -> range:
         """The evaluations at which it is on."""

@@ -179,6 +179,8 @@ class Trajectory:
     def _guide(self, plain: Denoiser, batch: int) -> Denoiser:
         """The denoiser, under guidance if there is any."""
         guidance, manifest = self._request.guidance, self._manifest
+        if guidance.wrap:
+            return guidance.wrap(plain)
         sequential = manifest.guidance == "sequential" if guidance.sequential is None else guidance.sequential
         negative = guidance.negative
         if negative is not None:

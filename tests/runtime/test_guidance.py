@@ -154,3 +154,25 @@ def test_the_short_form_and_the_long_one_are_not_mixed():
     session = make_session(TEXT)
     with pytest.raises(ZeusError, match="Give one of them"):
         session.generate(PROMPTS, plan=session.plan(10, 2), guidance=Guidance(), guidance_scale=3.0)
+
+
+def test_any_other_guidance_is_a_function_of_the_denoiser():
+    """Here it is classifier-free guidance, by hand."""
+    session = make_session(TEXT)
+    settings = {"plan": session.plan(20, 3), "num_steps": 20, "noise": NOISE}
+
+    def wrap(denoiser):
+        def guided(**inputs):
+            cond, uncond = denoiser(**inputs), denoiser(**{**inputs, **NEGATIVE})
+            return uncond + 5.0 * (cond - uncond)
+
+        return guided
+
+    interval = (0.2, 0.7)
+    own = session.generate(PROMPTS, guidance=Guidance(wrap=wrap, interval=interval), **settings)
+    expected = session.generate(PROMPTS, guidance=Guidance(5.0, NEGATIVE, True, interval), **settings)
+    assert torch.equal(own.latents, expected.latents)
+    assert own.report.engine_calls == expected.report.engine_calls > own.report.nfe
+    for wrong in ({"wrap": 3}, {"wrap": wrap, "scale": 2.0}, {"wrap": wrap, "negative": NEGATIVE}):
+        with pytest.raises(ZeusError, match="guidance wrap: got"):
+            Guidance(**wrong)
