@@ -12,9 +12,8 @@ from zeus_trt.runtime.bundle import Bundle
 from zeus_trt.runtime.cuda_graph import CudaGraphs
 from zeus_trt.runtime.engine import Engine, EngineInfo, name_precision
 from zeus_trt.runtime.engine_folder import AOT_INDUCTOR, Needs, find_engine
-from zeus_trt.runtime.engine_profile import Profile, check_shapes
+from zeus_trt.runtime.engine_profile import Profile
 from zeus_trt.runtime.manifest import SymbolSpec, TensorSpec
-from zeus_trt.runtime.named_inputs import cast_inputs, measure
 
 
 class AotEngine(Engine):
@@ -41,24 +40,23 @@ class AotEngine(Engine):
         cuda_graph: bool = False,
         symbols: Sequence[SymbolSpec] = (),
     ):
-        self.device = torch.device(device)
-        self.profile = profile
+        device = torch.device(device)
         self._symbols = symbols
         self._lock = threading.Lock()
         self._axes = {spec.name: spec.axes for spec in inputs}
         self._dtypes = {spec.name: getattr(torch, spec.dtype) for spec in inputs}
         try:
             self._model: Any = torch._inductor.aoti_load_package(
-                str(package), run_single_threaded=cuda_graph, device_index=self.device.index or -1
+                str(package), run_single_threaded=cuda_graph, device_index=device.index or -1
             )
         except Exception as error:  # torch's loader raises bare RuntimeErrors
             raise ZeusError(
                 f"aot-inductor: got {package.name}, which does not load ({str(error).strip().splitlines()[0]}); "
                 f"expected a package for torch {torch.__version__} on {device}. Build it again."
             ) from error
-        self._run: Any = CudaGraphs(self._call, self.device) if cuda_graph else self._call
+        self._run: Any = CudaGraphs(self._call, device) if cuda_graph else self._call
         precision = name_precision(next(iter(self._dtypes.values())))
-        self.info = EngineInfo(AOT_INDUCTOR, precision, self.device, profile, package.stat().st_size)
+        self.info = EngineInfo(AOT_INDUCTOR, precision, device, profile, package.stat().st_size)
 
     @classmethod
     def open(
@@ -77,21 +75,7 @@ class AotEngine(Engine):
         manifest, profile = bundle.manifest, found.record.spec.profile
         return cls(found.path, manifest.inputs, profile, device, cuda_graph, manifest.symbols)
 
-    def __call__(self, **inputs: torch.Tensor) -> torch.Tensor:
-        """Runs the package.
-
-        Args:
-            **inputs: By name, batch first; cast to the declared types. A 0-d or (1,) timestep serves every row.
-
-        Returns:
-            The model output, a tensor of the caller's own on the engine's device.
-
-        Raises:
-            ZeusError: An input is missing, unknown, or of a shape outside the profile.
-        """
-        self._check_open()
-        cast = cast_inputs(self.backend, inputs, self._dtypes, self.device)
-        check_shapes(self.profile, measure(cast, self.profile), self._axes, self._symbols)
+    def _compute(self, cast: dict[str, torch.Tensor]) -> torch.Tensor:
         with torch.no_grad(), self._lock:
             return self._run(**cast)
 

@@ -12,7 +12,6 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.cuda_graph import CudaGraphs
 from zeus_trt.runtime.engine import Engine, EngineInfo, name_precision
 from zeus_trt.runtime.manifest import TensorSpec
-from zeus_trt.runtime.named_inputs import cast_inputs
 
 
 class EagerEngine(Engine):
@@ -56,20 +55,7 @@ class EagerEngine(Engine):
         size = sum(value.numel() * value.element_size() for value in weights)
         self.info = EngineInfo("eager", name_precision(next(iter(self._dtypes.values()))), device, None, size)
 
-    def __call__(self, **inputs: torch.Tensor) -> torch.Tensor:
-        """Runs the module.
-
-        Args:
-            **inputs: By name, batch first; cast to the declared types. A 0-d or (1,) timestep serves every row.
-
-        Returns:
-            The model output, a new tensor on the module's device.
-
-        Raises:
-            ZeusError: An input is missing or unknown, or the module fails.
-        """
-        self._check_open()
-        cast = cast_inputs(self.backend, inputs, self._dtypes, self.info.device)
+    def _compute(self, cast: dict[str, torch.Tensor]) -> torch.Tensor:
         try:
             with torch.no_grad(), self._lock:
                 return self._run(**cast)

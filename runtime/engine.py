@@ -1,5 +1,6 @@
 """What every engine has beside its call."""
 
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +8,9 @@ from typing import Any
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime.engine_profile import Profile
+from zeus_trt.runtime.engine_profile import Profile, check_shapes
+from zeus_trt.runtime.manifest import SymbolSpec
+from zeus_trt.runtime.named_inputs import cast_inputs, measure
 
 _PRECISIONS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 
@@ -34,20 +37,50 @@ class EngineInfo:
 class Engine(AbstractContextManager):
     """A denoiser that holds memory until it is closed; leaving its ``with`` block closes it.
 
-    Called with its inputs by name, batch first, it casts each to the type that it declares, in both directions. A
-    timestep of shape (), (1,) or (batch,) serves. The output is a new tensor of the caller's own. Threads may share it.
+    Threads may share it. A kind of engine gives ``info``, and the types, axes and symbols of its inputs.
     """
 
     info: EngineInfo
     is_closed = False
+    _dtypes: Mapping[str, torch.dtype]
+    _axes: Mapping[str, Sequence[int | str]] = {}
+    _symbols: Sequence[SymbolSpec] = ()
 
     @property
     def backend(self) -> str:
         """Name of its kind."""
         return self.info.backend
 
-    def __call__(self, **inputs: torch.Tensor) -> torch.Tensor:
-        """Maps inputs to the model output."""
+    def __call__(self, *, out: torch.Tensor | None = None, **inputs: torch.Tensor) -> torch.Tensor:
+        """Maps inputs to the model output.
+
+        Args:
+            out: A tensor to be filled with it, cast to its type; by default a new one is made.
+            **inputs: By name, batch first; each is cast to the type that the engine declares, in both directions. A
+                timestep of shape () or (1,) serves every row.
+
+        Returns:
+            The model output: ``out``, or a tensor of the caller's own on the engine's device.
+
+        Raises:
+            ZeusError: An input is missing, unknown, or of a shape that the engine does not take, ``out`` does not fit,
+                or the engine fails or is closed.
+        """
+        if self.is_closed:
+            raise ZeusError(f"{self.backend}: got a call of a closed engine; expected an open one. Open it again.")
+        cast = cast_inputs(self.backend, inputs, self._dtypes, self.info.device)
+        if profile := self.info.profile:
+            check_shapes(profile, measure(cast, profile), self._axes, self._symbols)
+        output = self._compute(cast)
+        if out is None:
+            return output
+        if not isinstance(out, torch.Tensor) or out.shape != output.shape:
+            got = tuple(out.shape) if isinstance(out, torch.Tensor) else type(out).__name__
+            raise ZeusError(f"out: got {got}; expected a tensor of {tuple(output.shape)}. Change it, or leave it out.")
+        return out.copy_(output)
+
+    def _compute(self, cast: dict[str, torch.Tensor]) -> torch.Tensor:
+        """The model output, a new tensor, for inputs that were cast and checked."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -61,10 +94,6 @@ class Engine(AbstractContextManager):
         info = self.info
         state = ", closed" if self.is_closed else ""
         return f"{type(self).__name__}({info.backend}, {info.precision}, {info.device}, {info.bytes} bytes{state})"
-
-    def _check_open(self) -> None:
-        if self.is_closed:
-            raise ZeusError(f"{self.backend}: got a call of a closed engine; expected an open one. Open it again.")
 
 
 def name_precision(dtype: torch.dtype) -> str:

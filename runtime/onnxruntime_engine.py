@@ -7,7 +7,6 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.engine import Engine, EngineInfo, name_precision
-from zeus_trt.runtime.named_inputs import cast_inputs
 
 _TORCH_TYPES = {
     "tensor(float)": torch.float32,
@@ -81,27 +80,13 @@ class OnnxRuntimeEngine(Engine):
                 f"onnxruntime: got {unknown[0].name} of {unknown[0].type}; expected one of {', '.join(_TORCH_TYPES)}. "
                 "Build another engine: zeus-trt build."
             )
-        self._types = {spec.name: _TORCH_TYPES[spec.type] for spec in specs}
+        self._dtypes = {spec.name: _TORCH_TYPES[spec.type] for spec in specs}
         self._output = self._session.get_outputs()[0].name
         size = sum(file.stat().st_size for file in (onnx, Path(f"{onnx}.data")) if file.is_file())
-        self.info = EngineInfo("onnxruntime", name_precision(next(iter(self._types.values()))), device, None, size)
+        self.info = EngineInfo("onnxruntime", name_precision(next(iter(self._dtypes.values()))), device, None, size)
 
-    def __call__(self, **inputs: torch.Tensor) -> torch.Tensor:
-        """Runs the graph.
-
-        Args:
-            **inputs: The graph's inputs by name, batch first; cast to the graph's types. A
-                0-d or (1,) timestep serves every row.
-
-        Returns:
-            The model output, a tensor of the caller's own on the engine's device.
-
-        Raises:
-            ZeusError: An input is missing, unknown, or of a shape the graph does not take.
-        """
-        self._check_open()
+    def _compute(self, cast: dict[str, torch.Tensor]) -> torch.Tensor:
         device = self.info.device
-        cast = cast_inputs(self.backend, inputs, self._types, device)
         place = (device.type, device.index or 0)
         binding = self._session.io_binding()
         for name, value in cast.items():

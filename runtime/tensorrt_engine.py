@@ -11,9 +11,7 @@ from zeus_trt.runtime.bundle import Bundle
 from zeus_trt.runtime.cuda_graph import CudaGraphs
 from zeus_trt.runtime.engine import Engine, EngineInfo
 from zeus_trt.runtime.engine_folder import EngineFile, Needs, check_file, find_engine
-from zeus_trt.runtime.engine_profile import check_shapes
 from zeus_trt.runtime.manifest import Manifest
-from zeus_trt.runtime.named_inputs import cast_inputs, measure
 from zeus_trt.runtime.tensorrt_module import import_tensorrt
 
 _TORCH_TYPES = {
@@ -103,22 +101,8 @@ class TensorRTEngine(Engine):
         needs = Needs.of(bundle.manifest, backend, device, precision=precision)
         return cls(find_engine(bundle.path, needs), bundle.manifest, device, **options)
 
-    def __call__(self, **inputs: torch.Tensor) -> torch.Tensor:
-        """Enqueues the engine on torch's current stream.
-
-        Args:
-            **inputs: By name, batch first; cast to the engine's types. A 0-d or (1,) timestep serves every row.
-
-        Returns:
-            The model output, a new tensor on the engine's device.
-
-        Raises:
-            ZeusError: An input is missing, unknown, or of a shape outside the profile, or the engine fails.
-        """
-        self._check_open()
-        cast = cast_inputs(self.backend, inputs, self._dtypes, self.device)
-        profile = self.record.spec.profile
-        check_shapes(profile, measure(cast, profile), self._axes, self._symbols)
+    def _compute(self, cast: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Enqueues the engine on torch's current stream."""
         with torch.cuda.device(self.device), self._lock:
             stream = torch.cuda.current_stream(self.device)
             if self._done:

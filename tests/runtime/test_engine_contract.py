@@ -190,3 +190,13 @@ def test_compiled_eager_agrees():
     inputs = make_inputs()
     compiled = EagerEngine(Toy().eval(), SPECS["float32"], compile=True)
     torch.testing.assert_close(compiled(**inputs), EagerEngine(Toy().eval(), SPECS["float32"])(**inputs))
+
+
+def test_the_caller_may_own_the_output(engine):
+    inputs = make_inputs()
+    expected, out = engine(**inputs), torch.full((2, 4, 8, 8), torch.nan, dtype=torch.float64)
+    assert engine(**inputs, out=out) is out
+    assert torch.equal(out, expected.double())
+    for wrong in (torch.zeros(1, 4, 8, 8), [0.0]):
+        with pytest.raises(ZeusError, match=r"out: got .*; expected a tensor of \(2, 4, 8, 8\)"):
+            engine(**inputs, out=wrong)
