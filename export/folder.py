@@ -29,9 +29,14 @@ def open_folder(output: Path, overwrite: bool) -> Iterator[Path]:
 
 
 def write_solvers(scheduler: Any, steps: Sequence[int], folder: Path) -> None:
-    """Writes the scheduler's config, and its traced solver for every step count where it is linear."""
+    """Writes the scheduler's config, and its traced solver for every step count where it is linear.
+
+    A schedule that is shifted by the size of the picture (FLUX, SD3.5) is traced for each run.
+    """
     scheduler.save_config(folder / "scheduler")
     (folder / "solvers").mkdir()
+    if scheduler.config.get("use_dynamic_shifting"):
+        return
     with contextlib.suppress(UntraceableError):
         for num_steps in steps:
             trace(scheduler, num_steps).save(folder / solver_name(num_steps))

@@ -12,7 +12,6 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.export.runs import Settings
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
-IMAGES = ("num_images_per_prompt", "num_videos_per_prompt")
 
 
 def is_pipeline(name: str | Path) -> bool:
@@ -68,12 +67,8 @@ def choose_settings(
             f"model: got a {type(pipeline).__name__}, which takes no prompt; expected one that does. "
             "Call export_pipeline() with settings."
         )
-    base["prompt"] = "a photo of a cat"
-    images = next((name for name in IMAGES if name in takes), None)
-    if images:
-        base[images], varied[images] = 2, 3
-    else:
-        base["prompt"], varied["prompt"] = ["a photo of a cat"] * 2, ["a photo of a cat"] * 3
+    # Not by images per prompt: some pipelines take that argument and set it to 1.
+    base["prompt"], varied["prompt"] = ["a photo of a cat"] * 2, ["a photo of a cat"] * 3
     step, unseen = 8 * getattr(pipeline, "vae_scale_factor", 8), []
     if "height" in takes:
         height, width = sizes[0] if sizes else _default_size(pipeline, step)
@@ -88,9 +83,7 @@ def choose_settings(
     if "num_frames" in takes:
         base["num_frames"], varied["num_frames"] = 9, 13
         unseen = [{**change, "num_frames": 17} for change in unseen]
-    return Settings(
-        base, varied, {"prompt": ["a drawing of a dog"] * 2 if not images else "a drawing of a dog"}
-    ), tuple(unseen)
+    return Settings(base, varied, {"prompt": ["a drawing of a dog"] * 2}), tuple(unseen)
 
 
 def _default_size(pipeline: Any, step: int) -> tuple[int, int]:

@@ -1,10 +1,11 @@
 """Any diffusers pipeline, with most of its denoiser calls skipped, in two lines."""
 
-import contextlib
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,19 @@ import torch
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.arguments import bind
 from zeus_trt.runtime.bundle import Bundle
-from zeus_trt.runtime.engine_call import EngineCall
+from zeus_trt.runtime.engine_call import CheckedCall, EngineCall
 from zeus_trt.runtime.loop import Step
 from zeus_trt.runtime.pipeline_run import PipelineRun, count_evaluations
 from zeus_trt.runtime.report import Report
+from zeus_trt.runtime.request import check_threshold, expect
 from zeus_trt.runtime.session import Session
 from zeus_trt.zeus_graph import Predictor, StepPlan
 
-DENOISERS = ("unet", "transformer", "transformer_2", "controlnet")
+DENOISERS = ("unet", "transformer", "transformer_2", "unconditional_transformer", "controlnet")
 """Components of a pipeline that are not run at skipped steps."""
+_MARK = "_is_accelerated"
 
 
-@contextlib.contextmanager
 def accelerate(
     pipeline: Any,
     ratio: int = 3,
@@ -37,12 +39,12 @@ def accelerate(
     drift_threshold: float | None = None,
     on_step: Callable[[Step], None] | None = None,
     on_call: Callable[[], None] | None = None,
-) -> Iterator[Any]:
+) -> AbstractContextManager[Any]:
     """Gives a pipeline that skips denoiser calls, to be used in the place of the given one.
 
     It is a twin over the same modules: called with the same arguments, at any number of steps, it makes the same
     picture but for what skipping costs; with ratio 0 the same to the bit. The given pipeline, its scheduler and its
-    modules are not touched. Twins of one pipeline may run in several threads.
+    modules are not touched. Twins of one pipeline may run in several threads, each twin in one at a time.
 
     Args:
         pipeline: A diffusers pipeline.
@@ -57,21 +59,31 @@ def accelerate(
         on_step: Told every step as it is done.
         on_call: Called after every call of the denoiser.
 
-    Yields:
-        The twin. After a run its ``report`` says what the run did, and its ``schedule`` what ``set_timesteps`` was
-        given.
+    Returns:
+        A ``with`` block of the twin. After a run the twin's ``report`` says what the run did, and its ``schedule`` what
+        ``set_timesteps`` was given.
 
     Raises:
-        ZeusError: No pipeline with a scheduler and a denoiser, or a bundle of another one. The twin raises it where a
-            run does not work in steps of a denoiser and ``scheduler.step``.
+        ZeusError: No pipeline with a scheduler and a denoiser, another argument than these, or a bundle of another
+            pipeline. The twin raises it where a run does not work in steps of a denoiser and ``scheduler.step``.
     """
+    if hasattr(pipeline, _MARK):
+        raise ZeusError(
+            f"pipeline: got a {type(pipeline).__name__} that is accelerated already; expected the one it was made of. "
+            "Accelerate that."
+        )
     names = find_denoisers(pipeline)
     if not names or _parts(pipeline).get("scheduler") is None:
         raise ZeusError(
             f"pipeline: got a {type(pipeline).__name__} with {', '.join(_parts(pipeline)) or 'no components'}; "
             f"expected a diffusers pipeline with a scheduler and one of {', '.join(DENOISERS)}. "
-            "Accelerate the part that has them."
+            "Accelerate a pipeline that has them."
         )
+    expect("predictor", predictor, (str, Predictor), "a name or a Predictor")
+    expect("engine", engine, (Session, str, Path, Bundle, type(None)), "a bundle or a Session")
+    check_threshold(drift_threshold)
+    if scheduler is not None and (isinstance(scheduler, type | str) or not hasattr(scheduler, "step")):
+        raise ZeusError(f"scheduler: got {scheduler!r}; expected a diffusers scheduler. Make one of its config.")
     choose_plan, rule = _choose(plan, ratio), Predictor.parse(predictor)
     acceleration = _Acceleration(
         pipeline,
@@ -80,17 +92,34 @@ def accelerate(
     )
     for name in names:
         acceleration.replace(name)
-    with contextlib.ExitStack() as stack:
-        if engine is not None:
-            session = engine if isinstance(engine, Session) else stack.enter_context(Session(engine))
-            acceleration.use(session, check)
-        yield acceleration.twin
+    return _Block(acceleration, engine, check)
+
+
+class _Block(AbstractContextManager):
+    """The ``with`` block of a twin; closes the session that it opens."""
+
+    def __init__(self, acceleration: "_Acceleration", engine: Session | str | Path | Bundle | None, check: bool):
+        self._acceleration, self._engine, self._check = acceleration, engine, check
+        self._own: Session | None = None
+
+    def __enter__(self) -> Any:
+        if self._engine is not None and not isinstance(self._engine, Session):
+            self._own = self._engine = Session(self._engine)
+        if self._engine is not None:
+            self._acceleration.use(self._engine, self._check)
+        return self._acceleration.twin
+
+    def __exit__(self, *error: Any) -> None:
+        if self._own:
+            self._own.close()
 
 
 def _choose(plan: StepPlan | Callable[[int], StepPlan] | None, ratio: int) -> Callable[[int], StepPlan]:
     if plan is None:
         StepPlan.uniform(1, ratio)  # refuses a wrong ratio now
         return lambda total: StepPlan.uniform(total, ratio)
+    if not isinstance(plan, StepPlan) and not callable(plan):
+        raise ZeusError(f"plan: got {plan!r}; expected a StepPlan, or what makes one for a number of evaluations.")
     return plan.check_length if isinstance(plan, StepPlan) else plan
 
 
@@ -113,8 +142,12 @@ class _Acceleration:
         self._pipeline = pipeline
         self._denoisers: dict[str, Callable[..., Any]] = {}
         self._backend = "eager"
+        self._running = threading.Lock()
         cls = type(pipeline)
-        self.twin = _imitate(pipeline, __call__=self._call_pipeline(cls), maybe_free_model_hooks=self._free_hooks(cls))
+        self.twin = _imitate(
+            pipeline, __call__=self._call_pipeline(cls), maybe_free_model_hooks=self._free_hooks,
+            __setattr__=self._assign(cls), **{_MARK: True},
+        )  # fmt: skip
         # Past __setattr__, which writes the pipeline's config.
         vars(self.twin)["scheduler"] = self._count_steps(scheduler)
 
@@ -143,7 +176,7 @@ class _Acceleration:
             )
         module = self._denoisers[name]
         call = EngineCall(session.engine, manifest, type(getattr(module, "_orig_mod", module)))
-        self._denoisers[name] = _Checked(call, module, session.bundle) if check else call
+        self._denoisers[name] = CheckedCall(call, module) if check else call
         self._backend = getattr(session.engine, "backend", type(session.engine).__name__)
 
     def _call_pipeline(self, cls: type) -> Callable[..., Any]:
@@ -151,10 +184,19 @@ class _Acceleration:
 
         @functools.wraps(own_call)
         def call(twin: Any, *args: Any, **kwargs: Any) -> Any:
+            if not self._running.acquire(blocking=False):
+                raise ZeusError(
+                    f"pipeline: got a call of an accelerated {cls.__name__} that is running; expected one at a time. "
+                    "Accelerate the pipeline once for each thread."
+                )
             self._run = run = self._begin()
             vars(twin).pop("_num_timesteps", None)  # that of the run before
-            result = own_call(twin, *args, **kwargs)
-            if run.plan is None:
+            try:
+                result = own_call(twin, *args, **kwargs)
+            finally:
+                self._run = self._begin()  # what is called outside of a run is not skipped
+                self._running.release()
+            if not run.steps:
                 raise ZeusError(
                     f"pipeline: got a run of {cls.__name__} without a step of its denoiser and its scheduler; expected "
                     "some. It cannot be accelerated as a whole: accelerate the part that holds them."
@@ -164,13 +206,24 @@ class _Acceleration:
 
         return call
 
-    def _free_hooks(self, cls: type) -> Callable[..., None]:
+    def _free_hooks(self) -> None:
         """A pipeline's own last act, which renews hooks on its modules: on the given pipeline's."""
+        self._pipeline.maybe_free_model_hooks()
 
-        def free(twin: Any) -> None:
-            self._pipeline.maybe_free_model_hooks()
+    def _assign(self, cls: type) -> Callable[..., None]:
+        own_assign: Any = cls.__setattr__
 
-        return free
+        def assign(twin: Any, name: str, value: Any) -> None:
+            if name == "scheduler" and not hasattr(value, _MARK):
+                value = self._count_steps(value)
+            elif name in self._denoisers and value is not vars(twin)[name]:
+                raise ZeusError(
+                    f"{name}: got another one for a pipeline that is accelerated; expected it before. Give it to the "
+                    "pipeline itself, then accelerate that."
+                )
+            own_assign(twin, name, value)
+
+        return assign
 
     def _count_steps(self, scheduler: Any) -> Any:
         own_step = type(scheduler).step
@@ -189,10 +242,11 @@ class _Acceleration:
         @functools.wraps(own_schedule)
         def set_timesteps(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
             vars(self.twin)["schedule"] = bind(inspect.signature(own_schedule), scheduler, *args, **kwargs)
+            self._run.restart()
             return own_schedule(scheduler, *args, **kwargs)
 
         counting = copy.deepcopy(scheduler)
-        counting.__class__ = _subclass(type(scheduler), step=step, set_timesteps=set_timesteps)
+        counting.__class__ = _subclass(type(scheduler), step=step, set_timesteps=set_timesteps, **{_MARK: True})
         return counting
 
     def _report(self, run: PipelineRun) -> Report:
@@ -211,35 +265,13 @@ class _Acceleration:
         )
 
 
-class _Checked:
-    """An engine whose first answer is compared with that of the module it stands for."""
-
-    def __init__(self, engine: EngineCall, module: Any, bundle: Bundle):
-        self._engine, self._module, self._bundle = engine, module, bundle
-        self._allowed = 1e-2 if bundle.manifest.precision == "fp32" else 0.2
-        self._is_checked = False
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        answer = self._engine(*args, **kwargs)
-        if not self._is_checked:
-            expected = self._module(*args, **kwargs)[0]
-            error = float((answer.sample - expected).float().norm() / expected.float().norm())
-            if not error < self._allowed:
-                raise ZeusError(
-                    f"engine: got an output that is {error:.2g} off the pipeline's own denoiser; expected less than "
-                    f"{self._allowed:g}. {self._bundle.path} was exported from other weights: export this pipeline."
-                )
-            self._is_checked = True
-        return answer
-
-
-def _imitate(thing: Any, **methods: Callable) -> Any:
+def _imitate(thing: Any, **methods: Any) -> Any:
     """An object with the attributes of ``thing``, not copied, and methods of its own."""
     twin: Any = object.__new__(_subclass(type(thing), **methods))
     vars(twin).update(vars(thing))
     return twin
 
 
-def _subclass(base: type, **methods: Callable) -> type:
-    """A class that a pipeline cannot tell from ``base``."""
+def _subclass(base: type, **methods: Any) -> type:
+    """A class that a pipeline does not tell from ``base``: only ``type(x) is base`` would."""
     return type(base.__name__, (base,), {**methods, "__module__": base.__module__, "__qualname__": base.__qualname__})

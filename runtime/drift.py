@@ -1,6 +1,7 @@
 """How far predictions are off, measured while a trajectory runs."""
 
 import math
+from collections import deque
 from collections.abc import Sequence
 
 import torch
@@ -38,6 +39,7 @@ class DriftController:
         self._grid = None if grid is None else [*grid, grid[-1]]
         self._threshold = threshold
         self._outputs: dict[int, torch.Tensor] = {}
+        self._full: deque[int] = deque(maxlen=_KEPT_FULL)  # steps that were
 
     def is_full(self, step: int) -> bool:
         """Whether the denoiser must run at ``step``."""
@@ -60,10 +62,10 @@ class DriftController:
         return output
 
     def _fill(self, step: int, letter: str | None = None) -> torch.Tensor:
-        done = self.plan.steps[:step]
-        odd = (step - done.rindex("F")) % 2 == 1
-        letter = letter or ("X" if odd and done.count("F") > 1 else "R")
-        row = self._predictor.rows(StepPlan(f"{done}{letter}F"), self._grid)[step] or {}
+        full = tuple(self._full)
+        odd = (step - full[-1]) % 2 == 1
+        letter = letter or ("X" if odd and len(full) > 1 else "R")
+        row = self._predictor.row(step, letter, full, self._grid)
         (source, weight), *others = row.items()
         output = self._outputs[source] * weight
         for source, weight in others:
@@ -72,8 +74,9 @@ class DriftController:
 
     def _keep(self, step: int, output: torch.Tensor) -> None:
         self._outputs[step] = output
-        full = [i for i in self.plan.full_steps if i <= step][-_KEPT_FULL:]
-        needed = {*full, full[-1] - 1, step}
+        if self.plan.is_full(step):
+            self._full.append(step)
+        needed = {*self._full, self._full[-1] - 1, step}
         self._outputs = {source: kept for source, kept in self._outputs.items() if source in needed}
 
 

@@ -9,8 +9,11 @@ import torch
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.arguments import bind, flatten
 from zeus_trt.runtime.denoiser import Denoiser
+from zeus_trt.runtime.engine import name_precision
 from zeus_trt.runtime.manifest import Manifest
 
+_ALLOWED = {"fp32": 2e-3, "fp16": 2e-2, "bf16": 0.1}
+"""Largest error of a first output, by the coarser precision of engine and module: TF32 alone makes 1e-3."""
 _UNSAID = ("return_dict",)  # how the output is wrapped: both ways of reading it work
 
 
@@ -40,6 +43,7 @@ class EngineCall:
             )
         self._engine, self._manifest = engine, manifest
         self._signature = inspect.signature(module_class.forward)
+        self.precision = manifest.precision
 
     def __call__(self, *args: Any, **kwargs: Any) -> Output:
         """Takes what ``forward`` takes.
@@ -75,3 +79,30 @@ class EngineCall:
                     f"{path}: got {value!r} from the pipeline; expected {exported.get(path)!r}, which is baked "
                     "into the engine. Run the pipeline as it was exported, or export it as you run it."
                 )
+
+
+class CheckedCall:
+    """An engine whose first answer is compared with that of the module it stands for."""
+
+    def __init__(self, engine: EngineCall, module: Any):
+        self._engine, self._module = engine, module
+        self._is_checked = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Takes what ``forward`` takes.
+
+        Raises:
+            ZeusError: As ``EngineCall``, and for answers that differ.
+        """
+        answer = self._engine(*args, **kwargs)
+        if not self._is_checked:
+            expected = self._module(*args, **kwargs)[0]
+            error = float((answer.sample - expected).float().norm() / expected.float().norm())
+            allowed = max(_ALLOWED.get(name, 0.0) for name in (self._engine.precision, name_precision(expected.dtype)))
+            if not error < allowed:
+                raise ZeusError(
+                    f"engine: got an output that is {error:.2g} off the pipeline's own denoiser; expected less than "
+                    f"{allowed:g}. Its bundle was exported from other weights: export this pipeline."
+                )
+            self._is_checked = True
+        return answer

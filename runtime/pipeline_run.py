@@ -23,10 +23,11 @@ class PipelineRun:
     """The state of one run: which step it is at, and what was put out before.
 
     The denoiser's calls up to the next ``scheduler.step`` belong to one step, however many they are: the branches of
-    guidance, two experts, a ControlNet. At a skipped step they are answered by zeros, and what the pipeline made of
-    these is replaced where it meets the scheduler: by the prediction from the outputs, after guidance, that the
-    scheduler was given before. Where another expert takes over, its first two steps are full: outputs of two networks
-    lie on no line.
+    guidance, two experts, a ControlNet. At a skipped step they are answered by what was answered last, so that
+    guidance with a memory is not led astray, and what the pipeline makes of it is replaced where it meets the
+    scheduler: by the prediction from the outputs, after guidance, that the scheduler was given before. Where another
+    expert takes over, its first two steps are full: outputs of two networks lie on no line. A schedule that is set
+    again begins another loop, with a plan of its own.
 
     Args:
         choose_plan: Gives the plan for the number of evaluations, which the run tells at its first step.
@@ -49,11 +50,12 @@ class PipelineRun:
     calls: int = 0
     engine_seconds: float = 0.0
     total_seconds: float = 0.0
+    _done: str = ""  # the letters of loops that ended
     _index: int = 0
     _began: float = 0.0
     _stepped: int = 0  # calls of scheduler.step since the last of the denoiser: several where there are modalities
     _places: Counter = field(default_factory=Counter)
-    _answers: dict[tuple[str, int], Any] = field(default_factory=dict)
+    _answers: dict[tuple[str, int], tuple[torch.Size | None, Any]] = field(default_factory=dict)
     _controllers: list[StepController | DriftController] = field(default_factory=list)
     _expert: str = ""  # whom the step before called first
     _guard: FiniteGuard | None = None
@@ -61,7 +63,17 @@ class PipelineRun:
     @property
     def steps(self) -> str:
         """What happened so far, a letter per step."""
-        return self.plan.steps[: self._index + 1] if self.plan else ""
+        return self._done + (self.plan.steps[: self._index + 1] if self.plan else "")
+
+    def restart(self) -> None:
+        """Begins another loop: the schedule was set again."""
+        if self.plan is None:
+            return
+        self._done, self.plan, self._index, self._stepped = self.steps, None, 0, 0
+        self._expert = ""
+        self._places.clear()
+        self._answers.clear()
+        self._controllers.clear()
 
     def call(self, name: str, denoiser: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Answers a call of the denoiser."""
@@ -73,15 +85,19 @@ class PipelineRun:
             self._welcome(name)
         place = name, self._places[name]
         self._places[name] += 1
-        if not self._is_full() and place in self._answers:
-            return pytree.tree_map_only(torch.Tensor, _copy, self._answers[place])
+        shape = next((leaf.shape for leaf in _tensors((args, kwargs))), None)
+        then, answer = self._answers.get(place, (None, None))
+        if not self._is_full() and answer is not None and then == shape:
+            return pytree.tree_map_only(torch.Tensor, _copy, answer)
         start = time.perf_counter()
         answer = denoiser(*args, **kwargs)
         self.engine_seconds += time.perf_counter() - start
         self.calls += 1
         if self.on_call:
             self.on_call()
-        self._answers[place] = pytree.tree_map_only(torch.Tensor, _blank, answer)
+        # Of several tensors, those of a ControlNet, none is read at a skipped step but by a denoiser that is skipped.
+        keep = _copy if len(_tensors(answer)) == 1 else _blank
+        self._answers[place] = shape, pytree.tree_map_only(torch.Tensor, keep, answer)
         return answer
 
     def step(
@@ -95,23 +111,31 @@ class PipelineRun:
             own_step: Called with the arguments.
             arguments: By name: ``model_output``, ``timestep``, ``sample`` and whatever else.
         """
-        if self.plan is None:
-            self.plan = self.choose_plan(count())
-        if self._index >= self.plan.num_steps:
+        if not self._places and not self._stepped:
             raise ZeusError(
-                f"pipeline: got step {self._index + 1}; expected {self.plan.num_steps}, the timesteps of its schedule. "
+                "pipeline: got a step of its scheduler without a call of its denoiser; expected one before. It cannot "
+                "be accelerated: run it as it is."
+            )
+        if self.plan is None:
+            total = count()
+            self.plan = self.choose_plan(total).check_length(total)
+        if self._stepped == len(self._controllers) and self._index == 0:
+            grid = _read_grid(scheduler, arguments["timestep"], self.plan, self.predictor)
+            self._controllers.append(self._make_controller(grid))
+        if self._index >= self.plan.num_steps or self._stepped >= len(self._controllers):
+            raise ZeusError(
+                f"pipeline: got step {self._index + 1}, and {self._stepped + 1} in one; expected "
+                f"{self.plan.num_steps} and {len(self._controllers)}, as its schedule and its first step say. "
                 "It steps its scheduler in a way that is not supported: run it as it is."
             )
-        if self._stepped == len(self._controllers) and self._index == 0:
-            self._controllers.append(self._make_controller(_read_grid(scheduler, self.plan, self.predictor)))
         controller, output = self._controllers[self._stepped], arguments["model_output"]
         if controller.is_full(self._index):
             drift = controller.take(self._index, output.float() if output.dtype in _HALVES else output)
             if drift is not None:
-                self.drift.append((self._index, drift))
+                self.drift.append((len(self._done) + self._index, drift))
                 self.plan = controller.plan
             self._guard = self._guard or FiniteGuard(output.device)
-            self._guard.check(self._index, output)
+            self._guard.check(len(self._done) + self._index, output)
             self.nfe += self._stepped == 0
         else:
             output = arguments["model_output"] = controller.predict(self._index).to(output.dtype)
@@ -123,7 +147,7 @@ class PipelineRun:
         self.total_seconds = time.perf_counter() - self._began
         if self.on_step and self._stepped == 1:
             time_ = float(torch.as_tensor(arguments["timestep"]).flatten()[0])
-            self.on_step(Step(self._index, self.plan.steps[self._index], time_, latents, output))
+            self.on_step(Step(len(self.steps) - 1, self.plan.steps[self._index], time_, latents, output))
         return result
 
     def _make_controller(self, grid: list[float] | None) -> StepController | DriftController:
@@ -150,19 +174,27 @@ _HALVES = (torch.float16, torch.bfloat16)
 
 def count_evaluations(scheduler: Any, timestep: Any, told: int | None) -> int:
     """Evaluations from a first ``timestep`` on: what the pipeline tells, else to the end of the schedule."""
-    timesteps = [float(time_) for time_ in scheduler.timesteps]
+    return told or len(scheduler.timesteps) - _find_begin(scheduler, timestep)
+
+
+def _find_begin(scheduler: Any, timestep: Any) -> int:
     begin = getattr(scheduler, "begin_index", None)
-    if begin is None:
-        first = float(torch.as_tensor(timestep).flatten()[0])
-        begin = timesteps.index(first) if first in timesteps else 0
-    return told or len(timesteps) - begin
+    if begin is not None:
+        return begin
+    timesteps = [float(time_) for time_ in scheduler.timesteps]
+    first = float(torch.as_tensor(timestep).flatten()[0])
+    return timesteps.index(first) if first in timesteps else 0
 
 
-def _read_grid(scheduler: Any, plan: StepPlan, predictor: Predictor) -> list[float] | None:
-    begin = len(scheduler.timesteps) - plan.num_steps
-    timesteps = [float(timestep) for timestep in scheduler.timesteps[begin:]]
+def _read_grid(scheduler: Any, timestep: Any, plan: StepPlan, predictor: Predictor) -> list[float] | None:
+    begin = _find_begin(scheduler, timestep)
+    timesteps = [float(time_) for time_ in scheduler.timesteps[begin:]]
     sigmas = read_sigmas(scheduler, timesteps, begin) if predictor.abscissa == "sigma" else timesteps
-    return None if sigmas is None else list(sigmas)
+    return None if sigmas is None else list(sigmas[: plan.num_steps])
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
 def _blank(tensor: torch.Tensor) -> torch.Tensor:
@@ -170,5 +202,5 @@ def _blank(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.new_zeros(()).expand(tensor.shape)
 
 
-def _copy(blank: torch.Tensor) -> torch.Tensor:
-    return blank.clone(memory_format=torch.contiguous_format)
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.clone(memory_format=torch.contiguous_format)

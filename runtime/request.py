@@ -36,11 +36,11 @@ class Request:
     drift_threshold: float | None
 
     def __post_init__(self) -> None:
-        _expect("conditioning", self.conditioning, Mapping, "tensors by name")
-        _expect("plan", self.plan, StepPlan, "a StepPlan")
-        _expect("start", self.start, (Start, type(None)), "a Start")
-        _expect("schedule", self.schedule, Mapping, "arguments of set_timesteps by name")
-        _expect("predictor", self.predictor, (str, Predictor), "a name or a Predictor")
+        expect("conditioning", self.conditioning, Mapping, "tensors by name")
+        expect("plan", self.plan, StepPlan, "a StepPlan")
+        expect("start", self.start, (Start, type(None)), "a Start")
+        expect("schedule", self.schedule, Mapping, "arguments of set_timesteps by name")
+        expect("predictor", self.predictor, (str, Predictor), "a name or a Predictor")
         if isinstance(self.predictor, str) or self.predictor.table is None:
             Predictor.parse(str(self.predictor))
         check_count("num_steps", self.num_steps, 1)
@@ -52,10 +52,7 @@ class Request:
         for one in self.seed if isinstance(self.seed, list | tuple) else [self.seed]:
             if isinstance(one, bool) or not isinstance(one, int) or one not in _SEEDS:
                 raise ZeusError(f"seed: got {one!r}; expected a whole number of 64 bits, or one per row. Change it.")
-        threshold = self.drift_threshold
-        is_number = isinstance(threshold, int | float) and not isinstance(threshold, bool)
-        if threshold is not None and not (is_number and threshold > 0):
-            raise ZeusError(f"drift_threshold: got {threshold!r}; expected a number above 0, or infinity. Change it.")
+        check_threshold(self.drift_threshold)
 
 
 def check_count(name: str, value: Any, least: int) -> None:
@@ -64,6 +61,14 @@ def check_count(name: str, value: Any, least: int) -> None:
         raise ZeusError(f"{name}: got {value!r}; expected a whole number of at least {least}. Change it.")
 
 
-def _expect(name: str, value: Any, kinds: Any, words: str) -> None:
+def check_threshold(threshold: Any) -> None:
+    """Refuses what is no threshold of drift."""
+    is_number = isinstance(threshold, int | float) and not isinstance(threshold, bool)
+    if threshold is not None and not (is_number and threshold > 0):
+        raise ZeusError(f"drift_threshold: got {threshold!r}; expected a number above 0, or infinity. Change it.")
+
+
+def expect(name: str, value: Any, kinds: Any, words: str) -> None:
+    """Refuses a value of other kinds."""
     if not isinstance(value, kinds):
         raise ZeusError(f"{name}: got {type(value).__name__}; expected {words}. Change it.")

@@ -27,15 +27,36 @@ def load_scheduler(config_file: Path) -> Any:
     """Makes the diffusers scheduler that ``config_file`` describes.
 
     Raises:
-        ZeusError: diffusers is missing, or has no scheduler of that class.
+        ZeusError: diffusers is missing, or has no scheduler of that class; or no config of one.
     """
     config = read_config(config_file)
-    return _find_class(config.get("_class_name", ""), config_file.name).from_config(config)
+    scheduler_class = _find_class(str(config.get("_class_name", "")), config_file.name)
+    try:
+        return scheduler_class.from_config(config)
+    except (ValueError, TypeError, RuntimeError) as error:  # each scheduler raises its own
+        raise _refuse(config_file, str(error)) from error
 
 
 def read_config(config_file: Path) -> dict[str, Any]:
-    """The config of a diffusers scheduler, with its ``_class_name``."""
-    return json.loads(config_file.read_text(encoding="utf-8"))
+    """The config of a diffusers scheduler, with its ``_class_name``.
+
+    Raises:
+        ZeusError: A file that is no JSON object.
+    """
+    try:
+        config = json.loads(config_file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise _refuse(config_file, str(error)) from error
+    if not isinstance(config, dict):
+        raise _refuse(config_file, "no JSON object")
+    return config
+
+
+def _refuse(config_file: Path, reason: str) -> ZeusError:
+    return ZeusError(
+        f"scheduler: got {config_file}, which does not load ({reason}); expected the config of a diffusers scheduler. "
+        "Save it again."
+    )
 
 
 def make_scheduler(config: Mapping[str, Any], solver: str) -> Any:

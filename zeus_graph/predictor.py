@@ -165,23 +165,24 @@ class Predictor:
             ZeusError: The rule needs more earlier outputs than the plan has run, a
                 grid that is missing, or a table that does not fit the plan.
         """
-        if self.abscissa == "index" or self.table is not None:
-            grid = range(plan.num_steps)
-        elif grid is None or len(grid) < plan.num_steps:
-            raise ZeusError(
-                f"predictor {self}: got {0 if grid is None else len(grid)} {self.abscissa}s; expected "
-                f"{plan.num_steps}. Give the schedule's {self.abscissa}s, or use @index."
-            )
         rows: list[Row | None] = []
         for step, letter in enumerate(plan.steps):
             if letter == "F":
                 rows.append(None)
                 continue
-            full_steps = tuple(i for i in plan.full_steps if i < step)
-            rows.append(self._row(_Skip(step, letter, full_steps, grid)))
+            rows.append(self.row(step, letter, tuple(i for i in plan.full_steps if i < step), grid))
         return tuple(rows)
 
-    def _row(self, skip: _Skip) -> Row:
+    def row(self, step: int, letter: str, full_steps: tuple[int, ...], grid: Sequence[float] | None = None) -> Row:
+        """The weights of one skipped step over earlier ones, ``full_steps`` before it; errors as in ``rows``."""
+        if self.abscissa == "index" or self.table is not None:
+            grid = range(step + 1)
+        elif grid is None or len(grid) <= step:
+            raise ZeusError(
+                f"predictor {self}: got {0 if grid is None else len(grid)} {self.abscissa}s; expected at least "
+                f"{step + 1}. Give the schedule's {self.abscissa}s, or use @index."
+            )
+        skip = _Skip(step, letter, full_steps, grid)
         if self.table is not None:
             return self._table_row(skip)
         if self.name == "reuse" or (self.name in _INTERLEAVED and skip.letter == "R"):

@@ -1,0 +1,245 @@
+"""accelerate(): what is done to a twin beside calling it, and loops that are no single one."""
+
+import threading
+
+import diffusers
+import pytest
+import torch
+from pipelines import FAMILIES
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.export import export_pipeline
+from zeus_trt.runtime import accelerate
+from zeus_trt.runtime.pipeline_run import PipelineRun
+from zeus_trt.zeus_graph import Predictor, StepPlan
+
+EMBEDS = torch.randn(2, 7, 16, generator=torch.Generator().manual_seed(3))
+INPUTS = torch.ones(1, 4, 8, 8), 500.0, EMBEDS[:1]
+
+
+def make(scheduler=None):
+    pipeline = FAMILIES["sd15"].make()
+    pipeline.scheduler = scheduler or diffusers.EulerDiscreteScheduler()
+    return pipeline
+
+
+def ask(pipeline, steps=12, **changes):
+    settings = {
+        "prompt_embeds": EMBEDS[:1], "negative_prompt_embeds": EMBEDS[1:], "height": 64, "width": 64,
+        "num_inference_steps": steps, "output_type": "latent", "generator": torch.Generator().manual_seed(0),
+    }  # fmt: skip
+    return pipeline(**{**settings, **changes}).images
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def test_guidance_that_remembers_follows_the_paper():
+    """Momentum over the branches' difference: at skipped steps it sees their last outputs, not zeros."""
+
+    class Momentum(type(make())):
+        def __call__(self, answer, noise, steps=12):
+            self.scheduler.set_timesteps(steps)
+            latents, running = noise * self.scheduler.init_noise_sigma, 0.0
+            for t in self.scheduler.timesteps:
+                x = self.scheduler.scale_model_input(latents, t)
+                cond, uncond = (self.unet(x, t, embeds[None])[0] for embeds in EMBEDS)
+                running = (cond - uncond) - 0.75 * running
+                latents = self.scheduler.step(uncond + 4 * running, t, latents)[0]
+            return latents
+
+    parts = make().components
+    pipeline = Momentum(**parts, requires_safety_checker=False)
+    noise = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        full = pipeline(None, noise)
+        with accelerate(pipeline, ratio=2) as fast:
+            skipped = fast(None, noise)
+    plan, used = StepPlan(fast.report.plan), []
+    own = pipeline.scheduler.step
+
+    def step(output, t, latents):
+        i = len(used)
+        letter, t_ = plan.steps[i], plan.steps[:i].rfind("F")
+        if letter != "F":
+            previous = plan.steps[:t_].rfind("F")
+            before = used[previous] if t_ - previous > 2 else used[t_ - 1]
+            output = 2 * used[t_] - before if letter == "X" else used[t_]
+        used.append(output)
+        return own(output, t, latents)
+
+    pipeline.scheduler.step = step
+    with torch.no_grad():
+        paper = pipeline(None, noise)
+    error, best = ((one - full).norm() / full.norm() for one in (skipped, paper))
+    assert best > 0
+    assert error < 1.5 * best  # zeros make it several times as large
+
+
+def test_calls_outside_of_a_run_are_not_skipped():
+    pipeline = make()
+
+    def stop(pipe, i, t, kwargs):
+        if i == 6:
+            raise RuntimeError("enough")
+        return kwargs
+
+    with torch.no_grad():
+        expected = pipeline.unet(*INPUTS)[0]
+        with accelerate(pipeline, ratio=3) as fast:
+            with pytest.raises(RuntimeError, match="enough"):
+                ask(fast, callback_on_step_end=stop)
+            assert torch.equal(fast.unet(*INPUTS)[0], expected)
+            ask(fast)
+            assert torch.equal(fast.unet(*INPUTS)[0], expected)
+
+
+def test_a_scheduler_may_be_given_to_the_twin():
+    own, pipeline = diffusers.EulerDiscreteScheduler(), make()
+    other = diffusers.DPMSolverMultistepScheduler.from_config(own.config)
+    with accelerate(pipeline, ratio=3) as fast:
+        fast.scheduler = other
+        images = ask(fast)
+        assert fast.report.nfe < 12
+    with accelerate(pipeline, ratio=3, scheduler=other) as fast:
+        assert torch.equal(ask(fast), images)
+    assert type(pipeline.scheduler) is diffusers.EulerDiscreteScheduler
+    assert pipeline.config["scheduler"][1] == "EulerDiscreteScheduler"
+
+
+def test_a_network_may_not():
+    with (
+        accelerate(make()) as fast,
+        pytest.raises(ZeusError, match=r"unet: got another one .* Give it to the pipeline itself"),
+    ):
+        fast.unet = make().unet
+
+
+def test_each_loop_has_a_plan_of_its_own():
+    """Several loops in one call, another pipeline over the twin's parts, and a loop of the user's."""
+    pipeline = make()
+
+    class Twice(type(pipeline)):
+        def __call__(self, **settings):
+            first = super().__call__(**settings)
+            return super().__call__(**{**settings, "latents": first.images / 14})
+
+    with accelerate(Twice(**pipeline.components, requires_safety_checker=False), ratio=3) as fast:
+        ask(fast)
+    once = StepPlan.uniform(12, 3).steps
+    assert fast.report.plan == once + once
+    assert fast.report.nfe == 2 * once.count("F") == fast.report.engine_calls
+    with accelerate(pipeline, ratio=3) as fast:
+        again = type(pipeline)(**fast.components, requires_safety_checker=False)
+        assert torch.equal(ask(again), ask(again))
+        with torch.no_grad():
+            fast.scheduler.set_timesteps(5)
+            for t in fast.scheduler.timesteps:
+                fast.scheduler.step(fast.unet(INPUTS[0], t, INPUTS[2])[0], t, INPUTS[0])
+
+
+def test_guidance_that_begins_at_a_skipped_step():
+    def guide(pipe, i, t, kwargs):
+        if pipe.scheduler is not None and i == 4:
+            pipe._guidance_scale = 5.0
+            kwargs["prompt_embeds"] = EMBEDS
+        return kwargs
+
+    with accelerate(make(), plan=StepPlan("FFFFFXRFXRFF")) as fast:
+        images = ask(
+            fast, guidance_scale=1.0, callback_on_step_end=guide, callback_on_step_end_tensor_inputs=["prompt_embeds"]
+        )
+    assert images.isfinite().all()
+    assert fast.report.nfe == 8
+    assert fast.report.engine_calls == 9  # one more, of the first call of another shape
+
+
+def test_one_call_at_a_time():
+    inside, go = threading.Event(), threading.Event()
+
+    def wait(step):
+        inside.set()
+        assert go.wait(30)
+
+    with accelerate(make(), on_step=wait) as fast:
+        thread = threading.Thread(target=ask, args=(fast,))
+        thread.start()
+        assert inside.wait(30)
+        try:
+            with pytest.raises(ZeusError, match="is running; expected one at a time"):
+                ask(fast)
+        finally:
+            go.set()
+            thread.join()
+        assert ask(fast).isfinite().all()
+
+
+def test_predictors_on_a_grid_know_where_a_run_ends():
+    """The first half of a schedule (SDXL's denoising_end): the timesteps are those that run."""
+    seen = []
+
+    class Spy(Predictor):
+        def rows(self, plan, grid=None):
+            seen.append(list(grid))
+            return super().rows(plan, grid)
+
+    class Half(type(make())):
+        def __call__(self):
+            self.scheduler.set_timesteps(20)
+            self._num_timesteps = 12
+            for t in self.scheduler.timesteps[:12]:
+                self.scheduler.step(self.unet(INPUTS[0], t, INPUTS[2])[0], t, INPUTS[0])
+
+    pipeline = Half(**make().components, requires_safety_checker=False)
+    with torch.no_grad(), accelerate(pipeline, predictor=Spy("linear-grid", "timestep")) as fast:
+        fast()
+    assert seen[0] == [float(t) for t in fast.scheduler.timesteps[:12]]
+
+
+def test_an_engine_of_slightly_other_weights_is_refused(tmp_path):
+    family = FAMILIES["sd15"]
+    bundle = export_pipeline(
+        family.make(), tmp_path / "bundle", settings=family.settings, unseen=family.unseen, steps=()
+    )
+    other = make()
+    with accelerate(other, engine=bundle) as fast:
+        assert ask(fast).isfinite().all()
+    with torch.no_grad():
+        for parameter in other.unet.parameters():
+            parameter.mul_(1 + 0.02 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
+    with accelerate(other, engine=bundle) as fast, pytest.raises(ZeusError, match="exported from other weights"):
+        ask(fast)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"plan": "FFXF"}, "plan: got 'FFXF'; expected a StepPlan"),
+        ({"plan": lambda total: StepPlan.uniform(total + 1, 3)}, "plan: got 13 steps; expected 12"),
+        ({"scheduler": "euler"}, "scheduler: got 'euler'; expected a diffusers scheduler"),
+        ({"scheduler": diffusers.DDIMScheduler}, "scheduler: got .*; expected a diffusers scheduler"),
+        ({"predictor": None}, "predictor: got NoneType"),
+        ({"engine": 3}, "engine: got int"),
+        *(({"drift_threshold": wrong}, "drift_threshold: got") for wrong in ("a", -1, 0, float("nan"), True)),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, message):
+    pipeline = make()
+    with pytest.raises(ZeusError, match=message), accelerate(pipeline, **arguments) as fast:
+        ask(fast)
+
+
+def test_twins_and_misuse():
+    pipeline = make()
+    with accelerate(pipeline) as fast, pytest.raises(ZeusError, match="is accelerated already"):
+        accelerate(fast)
+    with pytest.raises(TypeError, match="not callable"):
+        accelerate(pipeline)("a prompt")
+    run = PipelineRun(lambda total: StepPlan("F" * total), Predictor())
+    with pytest.raises(ZeusError, match="a step of its scheduler without a call of its denoiser"):
+        run.step(pipeline.scheduler, lambda: 3, lambda **x: None, {})
