@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import torch
 
+from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.denoiser import Denoiser
 from zeus_trt.runtime.finite_guard import FiniteGuard
 
@@ -26,6 +27,12 @@ class Meter:
 
     def __call__(self, **inputs: torch.Tensor) -> torch.Tensor:
         self.calls += 1
+        output = self._time(**inputs)
+        if not isinstance(output, torch.Tensor):
+            raise ZeusError(f"denoiser: got {type(output).__name__} from it; expected a tensor. Return that alone.")
+        return output
+
+    def _time(self, **inputs: torch.Tensor) -> torch.Tensor:
         if self._on_cuda:
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             start.record()
@@ -51,6 +58,7 @@ class FullSteps:
         guided: The denoiser inside the interval of guidance.
         plain: The denoiser outside of it.
         interval: Evaluations that are guided.
+        shape: What every output must have.
         guard: What checks the outputs.
         on_call: Called after every full step.
     """
@@ -60,10 +68,11 @@ class FullSteps:
         guided: Denoiser,
         plain: Denoiser,
         interval: range,
+        shape: torch.Size,
         guard: FiniteGuard,
         on_call: Callable[[], None] | None = None,
     ):
-        self._guided, self._plain, self._interval = guided, plain, interval
+        self._guided, self._plain, self._interval, self._shape = guided, plain, interval, shape
         self.guard = guard
         self._on_call = on_call
         self._step = 0
@@ -73,8 +82,14 @@ class FullSteps:
         """Tells which evaluation the next call is of."""
         self._step = step
 
+    @torch.no_grad()
     def __call__(self, **inputs: torch.Tensor) -> torch.Tensor:
         output = (self._guided if self._step in self._interval else self._plain)(**inputs)
+        if output.shape != self._shape:
+            raise ZeusError(
+                f"denoiser: got an output of {tuple(output.shape)}; expected {tuple(self._shape)}, as its latents. "
+                "Mend the engine, or the guidance around it."
+            )
         self.guard.check(self._step, output)
         self.count += 1
         if self._on_call:

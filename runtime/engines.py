@@ -35,7 +35,7 @@ def choose_engine(
     """
     if backend not in (*BACKENDS, "auto"):
         raise ZeusError(f"backend: got {backend!r}; expected auto, {', '.join(BACKENDS)}. Choose one of these.")
-    devices = [_check_device(device)] if device else [torch.device(name) for name in _list_devices()]
+    devices = [check_device(device)] if device else [torch.device(name) for name in _list_devices()]
     refused: list[str] = []
     for place in devices:
         for name in BACKENDS if backend == "auto" else (backend,):
@@ -54,7 +54,8 @@ def _list_devices() -> tuple[str, ...]:
     return ("cuda", "cpu") if torch.cuda.is_available() else ("cpu",)
 
 
-def _check_device(device: str | torch.device) -> torch.device:
+def check_device(device: str | torch.device) -> torch.device:
+    """The device of that name; raises ZeusError if there is no such kind."""
     try:
         return torch.device(device)
     except (RuntimeError, TypeError) as error:

@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
+import numpy as np
 import torch
 
 from zeus_trt.errors import ZeusError
@@ -49,9 +51,7 @@ class Request:
             check_count("begin", self.start.begin, 0)
         if wrong := [name for name in self.schedule if not isinstance(name, str) or name in _OURS]:
             raise ZeusError(f"schedule: got {wrong[0]!r}; expected other arguments of set_timesteps. Leave it out.")
-        for one in self.seed if isinstance(self.seed, list | tuple) else [self.seed]:
-            if isinstance(one, bool) or not isinstance(one, int) or one not in _SEEDS:
-                raise ZeusError(f"seed: got {one!r}; expected a whole number of 64 bits, or one per row. Change it.")
+        object.__setattr__(self, "seed", _read_seed(self.seed))
         check_threshold(self.drift_threshold)
 
 
@@ -59,6 +59,16 @@ def check_count(name: str, value: Any, least: int) -> None:
     """Refuses what is no whole number of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ZeusError(f"{name}: got {value!r}; expected a whole number of at least {least}. Change it.")
+
+
+def _read_seed(seed: Any) -> int | list[int]:
+    """Plain integers of whatever kind of integer, or of a sequence of such."""
+    seed = seed.tolist() if isinstance(seed, np.ndarray) else seed
+    rows = list(seed) if isinstance(seed, list | tuple | range) else None
+    for one in [seed] if rows is None else rows:
+        if isinstance(one, bool) or not isinstance(one, Integral) or int(one) not in _SEEDS:
+            raise ZeusError(f"seed: got {one!r}; expected a whole number of 64 bits, or one per row. Change it.")
+    return int(seed) if rows is None else [int(one) for one in rows]
 
 
 def check_threshold(threshold: Any) -> None:

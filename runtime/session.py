@@ -10,11 +10,11 @@ import torch
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle import Bundle
 from zeus_trt.runtime.denoiser import Denoiser
-from zeus_trt.runtime.engines import choose_engine
+from zeus_trt.runtime.engines import check_device, choose_engine
 from zeus_trt.runtime.guidance import Guidance
 from zeus_trt.runtime.loop import Step
 from zeus_trt.runtime.report import Report, Result
-from zeus_trt.runtime.request import Request, check_count
+from zeus_trt.runtime.request import Request, check_count, expect
 from zeus_trt.runtime.solver import Solver
 from zeus_trt.runtime.start import Start, find_begin
 from zeus_trt.runtime.trajectory import Trajectory
@@ -51,6 +51,8 @@ class Session:
         device: str | torch.device | None = None,
         cuda_graph: bool = False,
     ):
+        expect("bundle", bundle, (str, Path, Bundle), "a folder or an opened bundle")
+        expect("engine", engine, (Callable, type(None)), "a denoiser; name a backend instead to open one")
         self.bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
         self.engine: Denoiser
         if engine is None:
@@ -58,7 +60,9 @@ class Session:
         else:
             self.engine, self.backend_reason = engine, "given"
         info = getattr(self.engine, "info", None)
-        self._device = info.device if info else torch.device(device) if device else None
+        self._device = info.device if info else check_device(device) if device else None
+        if info and device and check_device(device).type != info.device.type:
+            raise ZeusError(f"device: got {device} beside an engine on {info.device}; expected none. Leave it out.")
         self.solver = Solver(self.bundle, scheduler)
 
     @property
@@ -76,6 +80,7 @@ class Session:
     ) -> StepPlan:
         """The uniform plan of ``num_steps`` solver steps with ``ratio`` skipped steps after each full one."""
         check_count("num_steps", num_steps, 1)
+        check_count("begin", begin, 0)
         return StepPlan.uniform(self.solver.count_evaluations(num_steps, begin, schedule), ratio)
 
     def sample(
@@ -138,7 +143,8 @@ class Session:
             if labels is None:
                 return {}
             raise ZeusError("label: got one for a model without class labels; expected none. Leave it out.")
-        cycle = list(labels or range(known.count))
+        check_count("num_images", num_images, 1)
+        cycle = [int(label) for label in labels] if labels is not None and len(labels) else range(known.count)
         return {"class_labels": torch.tensor([cycle[i % len(cycle)] for i in range(num_images)])}
 
     def generate(
@@ -180,8 +186,9 @@ class Session:
             predictor, drift_threshold,
         )  # fmt: skip
         trajectory = self._start(request, on_call)
+        need = trajectory.find_need(mode) or ("a step at a time" if on_step else None)
         program, reason = self.solver.choose(
-            "step" if on_step else trajectory.restrict(mode), plan, num_steps, predictor, trajectory.begin, schedule
+            mode, plan, num_steps, predictor, trajectory.begin, schedule, needs_steps=need
         )
         latents, letters, drift = trajectory.run(program) if program else trajectory.walk(on_step)
         report = Report(
@@ -209,6 +216,12 @@ class Session:
 
     def __exit__(self, *error: Any) -> None:
         self.close()
+
+    def __reduce__(self) -> Any:
+        raise ZeusError(
+            "session: got it to be copied or sent to another process; expected it to stay where it was opened. Open "
+            "one there: threads may share one."
+        )
 
     def __repr__(self) -> str:
         return f"Session({str(self.bundle.path)!r}, {self.backend}: {self.backend_reason})"

@@ -74,6 +74,7 @@ class Solver:
         predictor: str | Predictor,
         begin: int | None = None,
         schedule: Mapping[str, Any] | None = None,
+        needs_steps: str | None = None,
     ) -> tuple[SamplingProgram | None, str]:
         """Decides how a trajectory runs.
 
@@ -85,6 +86,7 @@ class Solver:
             predictor: The rule that fills skipped steps.
             begin: Index of the first evaluation, for a trajectory that begins with latents instead of noise.
             schedule: More arguments of ``set_timesteps``.
+            needs_steps: What only step mode does, if that is asked for.
 
         Returns:
             The sampling program, or None for step mode; and the reason.
@@ -94,8 +96,8 @@ class Solver:
         """
         if not isinstance(mode, str) or mode not in MODES:
             raise ZeusError(f"mode: got {mode!r}; expected one of {', '.join(MODES)}. Choose one of these.")
-        if mode == "step":
-            return None, "asked for"
+        if mode == "step" or needs_steps:
+            return None, "asked for" if mode == "step" else f"{needs_steps} is asked for"
         if mode == "auto" and plan.nfe == plan.num_steps and self._has_scheduler():
             return None, "nothing is skipped: the plain loop, to the bit"
         try:

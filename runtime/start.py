@@ -61,12 +61,12 @@ def add_noise(
             f"begin: got {start.begin}; expected a multiple of {order}, the evaluations of a step. Change it."
         )
     prepared = prepare(scheduler, num_steps, start.begin, {**schedule, "device": noise.device})
-    return _mix(prepared, start.latents.to(noise), noise, prepared.timesteps[start.begin])
+    return _mix(prepared, start.latents.detach().to(noise), noise, prepared.timesteps[start.begin])
 
 
 def keep_outside(clean: torch.Tensor, mask: torch.Tensor, noise: torch.Tensor) -> Blend:
     """What puts the picture back where the mask is 0, after each step, with the noise of the next one."""
-    clean, mask = clean.to(noise), mask.to(noise)
+    clean, mask = clean.detach().to(noise), mask.detach().to(noise)
 
     def blend(scheduler: Any, timestep: torch.Tensor | None, latents: torch.Tensor) -> torch.Tensor:
         outside = clean if timestep is None else _mix(scheduler, clean, noise, timestep)

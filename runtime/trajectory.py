@@ -16,7 +16,7 @@ from zeus_trt.runtime.loop import Blend, Step, run_steps
 from zeus_trt.runtime.manifest import Manifest, TensorSpec
 from zeus_trt.runtime.noise import draw_from, make_generators
 from zeus_trt.runtime.program import ProgramLoop
-from zeus_trt.runtime.request import Request
+from zeus_trt.runtime.request import Request, expect
 from zeus_trt.runtime.solver import Solver
 from zeus_trt.runtime.start import Start, add_noise, keep_outside
 from zeus_trt.zeus_graph.sampling_program import SamplingProgram
@@ -65,9 +65,8 @@ class Trajectory:
         noise = self._check_noise()
         self.conditioning = self._check_conditioning(len(noise))
         guided = self._guide(plain, len(noise))
-        self.full_steps = FullSteps(
-            guided, plain, request.guidance.steps(request.plan.num_steps), FiniteGuard(self._device), on_call
-        )
+        interval = request.guidance.steps(request.plan.num_steps)
+        self.full_steps = FullSteps(guided, plain, interval, noise.shape, FiniteGuard(self._device), on_call)
         self.begin: int | None = None
         self.noise = noise
         self._blend: Blend | None = None
@@ -78,23 +77,23 @@ class Trajectory:
             if request.start.mask is not None:
                 self._blend = keep_outside(request.start.latents, request.start.mask, noise)
 
-    def restrict(self, mode: str) -> str:
-        """The mode that this request can run in.
+    def find_need(self, mode: str) -> str | None:
+        """What of the request only step mode does, if anything.
 
         Raises:
-            ZeusError: ``program`` for what only step mode does.
+            ZeusError: ``program`` for that.
         """
         asks = [name for name, asked in (("a mask", self._blend), ("drift", self._request.drift_threshold)) if asked]
         if asks and mode == "program":
             raise ZeusError(f"mode: got program with {asks[0]}; expected step or auto. Choose one of these.")
-        return "step" if asks and mode == "auto" else mode
+        return asks[0] if asks else None
 
     def run(self, program: SamplingProgram) -> Outcome:
         """Runs in program mode."""
         loop = ProgramLoop(program, self.noise)
         latents = loop.run(self.full_steps, self.noise, self.conditioning, self.latents_name, self.full_steps.begin)
         self.full_steps.guard.finish(latents)
-        return latents, program.plan, ()
+        return latents.clone(), program.plan, ()  # not a view of all that the loop held
 
     def walk(self, on_step: Callable[[Step], None] | None = None) -> Outcome:
         """Runs in step mode to the end."""
@@ -140,7 +139,7 @@ class Trajectory:
             if not request.noise.is_floating_point():
                 raise ZeusError(f"noise: got {request.noise.dtype}; expected float32. Draw it with draw_noise().")
             is_wide = request.noise.dtype == torch.float64
-            return request.noise.to(self._device, torch.float64 if is_wide else torch.float32)
+            return request.noise.detach().to(self._device, torch.float64 if is_wide else torch.float32)
         given = [name for name in request.conditioning if name in self._by_row]
         rows = [count_rows(self._specs[name], request.conditioning[name]) for name in given]
         if request.start:
@@ -174,13 +173,14 @@ class Trajectory:
         for name, tensor in tensors.items():
             self._sizes.check(self._specs[name], tensor, free)
             check_labels(self._manifest, name, tensor)
-        return {name: tensor.to(self._device) for name, tensor in tensors.items()}
+        return {name: tensor.detach().to(self._device) for name, tensor in tensors.items()}
 
     def _guide(self, plain: Denoiser, batch: int) -> Denoiser:
         """The denoiser, under guidance if there is any."""
         guidance, manifest = self._request.guidance, self._manifest
         if guidance.wrap:
-            return guidance.wrap(plain)
+            expect("guidance wrap", wrapped := guidance.wrap(plain), Callable, "a function that returns a denoiser")
+            return wrapped
         sequential = manifest.guidance == "sequential" if guidance.sequential is None else guidance.sequential
         negative = guidance.negative
         if negative is not None:

@@ -1,12 +1,16 @@
 """What a trajectory can be asked for: schedules, starts, prompts, seeds; on toys, in both modes."""
 
+import copy
+import pickle
+
 import diffusers
+import numpy as np
 import pytest
 import torch
 from toy_bundle import DIGITS, GUIDANCE, LABELS, SAMPLE, TEXT, denoise, embed, make_session
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime import Start, draw_noise
+from zeus_trt.runtime import Guidance, Session, Start, draw_noise
 from zeus_trt.runtime.conditioning import Sizes
 from zeus_trt.runtime.manifest import TensorSpec
 from zeus_trt.zeus_graph import StepPlan
@@ -237,3 +241,79 @@ def test_masks_may_hold_minus_infinity():
     for name, tensor in (("encoder_attention_mask", -minus), ("encoder_hidden_states", minus)):
         with pytest.raises(ZeusError, match="got NaN or infinity"):
             sizes.check(TensorSpec(name, "float32", ("batch", "prompt")), tensor)
+
+
+@pytest.mark.parametrize("mode", ["program", "step"])
+def test_gradients_stay_outside(mode):
+    network = torch.nn.Conv2d(4, 4, 1)
+    session = make_session(TEXT, engine=lambda sample, timestep, encoder_hidden_states: network(sample))
+    result = session.generate(
+        {"encoder_hidden_states": embed(1).requires_grad_()}, guidance_scale=3.0,
+        negative={"encoder_hidden_states": embed(2).requires_grad_()}, plan=session.plan(20, 2, begin=8), num_steps=20,
+        noise=NOISE.clone().requires_grad_(), start=Start(NOISE.clone().requires_grad_(), 8), mode=mode,
+    )  # fmt: skip
+    assert not result.latents.requires_grad
+    size = result.latents.numel() * result.latents.element_size()
+    assert result.latents.untyped_storage().nbytes() == size  # no view of the loop's memory
+
+
+@pytest.mark.parametrize(
+    ("engine", "message"),
+    [
+        (lambda sample, timestep: (sample,), "denoiser: got tuple from it; expected a tensor"),
+        (lambda sample, timestep: sample[:1], r"denoiser: got an output of \(1, 4, 8, 8\); expected \(2, 4, 8, 8\)"),
+    ],
+)
+def test_a_denoiser_that_gives_something_else_is_refused(engine, message):
+    session = make_session(engine=engine)
+    for mode in ("program", "step"):
+        with pytest.raises(ZeusError, match=message):
+            session.generate(plan=session.plan(10, 2), num_steps=10, noise=NOISE, mode=mode)
+
+
+def test_integers_of_any_kind_are_seeds_and_labels():
+    session = make_session(LABELS, labels=DIGITS, latents=TensorSpec("sample", "float32", ("batch", 4, 8, 8)))
+    settings = {"plan": session.plan(6, 0), "num_steps": 6}
+    labels = session.label_images(np.array([3, 4]), 2)
+    expected = session.generate(labels, seed=[0, 1], **settings).latents
+    for seed in (range(2), np.arange(2), (np.int64(0), 1)):
+        assert torch.equal(
+            session.generate(session.label_images(torch.tensor([3, 4]), 2), seed=seed, **settings).latents, expected
+        )
+    with pytest.raises(ZeusError, match="num_images: got 0"):
+        session.label_images(None, 0)
+
+
+def test_the_report_says_why_a_run_goes_step_by_step():
+    session = make_session()
+    settings = {"plan": session.plan(10, 2), "num_steps": 10, "noise": NOISE}
+    seen = []
+    for asked, reason in (
+        ({"drift_threshold": torch.inf}, "drift is asked for"),
+        ({"on_step": seen.append}, "a step at a time is asked for"),
+        ({"mode": "step"}, "asked for"),
+        ({"start": Start(NOISE, 0, torch.ones(1))}, "a mask is asked for"),
+    ):
+        assert session.generate(**settings, **asked).report.mode_reason == reason
+    with pytest.raises(ZeusError, match="mode: got 'bogus'"):
+        session.generate(**settings, mode="bogus", on_step=seen.append)
+
+
+def test_what_makes_no_session_is_refused():
+    bundle = make_session().bundle
+    for wrong, message in (
+        ({"bundle": 3}, "bundle: got int; expected a folder"),
+        ({"engine": "onnxruntime"}, "engine: got str; expected a denoiser; name a backend"),
+        ({"engine": denoise, "device": "nonsense"}, "device: got 'nonsense'"),
+    ):
+        with pytest.raises(ZeusError, match=message):
+            Session(**{"bundle": bundle, **wrong})
+    with pytest.raises(ZeusError, match="begin: got 'a'"):
+        make_session().plan(10, 2, begin="a")
+    with pytest.raises(ZeusError, match="guidance wrap: got NoneType"):
+        make_session().generate(
+            plan=StepPlan("F" * 10), num_steps=10, noise=NOISE, guidance=Guidance(wrap=lambda denoiser: None)
+        )
+    for copying in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(ZeusError, match="session: got it to be copied"):
+            copying(make_session())
