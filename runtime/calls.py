@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -10,45 +11,59 @@ from zeus_trt.runtime.denoiser import Denoiser
 from zeus_trt.runtime.finite_guard import FiniteGuard
 
 
+class Stopwatch:
+    """Time inside calls; on CUDA the device's own, which nothing waits for before it is read."""
+
+    def __init__(self, on_cuda: bool):
+        self._on_cuda = on_cuda
+        self._marks: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+        self._seconds = 0.0
+
+    def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Calls the function."""
+        if self._on_cuda:
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            result = function(*args, **kwargs)
+            end.record()
+            self._marks.append((start, end))
+            return result
+        begin = time.perf_counter()
+        result = function(*args, **kwargs)
+        self._seconds += time.perf_counter() - begin
+        return result
+
+    def read(self) -> float:
+        """Seconds so far."""
+        for _, end in self._marks[-1:]:
+            end.synchronize()
+        return self._seconds + sum(start.elapsed_time(end) for start, end in self._marks) / 1000
+
+
 class Meter:
     """Counts the calls of a denoiser and the time inside it.
 
     Args:
         denoiser: The engine.
-        device: On CUDA the time is the device's own, and nothing waits for it before ``seconds`` is read.
+        device: Where it runs.
     """
 
     def __init__(self, denoiser: Denoiser, device: torch.device):
         self._denoiser = denoiser
-        self._on_cuda = device.type == "cuda"
-        self._marks: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
-        self._seconds = 0.0
+        self._watch = Stopwatch(device.type == "cuda")
         self.calls = 0
 
     def __call__(self, **inputs: torch.Tensor) -> torch.Tensor:
         self.calls += 1
-        output = self._time(**inputs)
+        output = self._watch.run(self._denoiser, **inputs)
         if not isinstance(output, torch.Tensor):
             raise ZeusError(f"denoiser: got {type(output).__name__} from it; expected a tensor. Return that alone.")
         return output
 
-    def _time(self, **inputs: torch.Tensor) -> torch.Tensor:
-        if self._on_cuda:
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            output = self._denoiser(**inputs)
-            end.record()
-            self._marks.append((start, end))
-            return output
-        begin = time.perf_counter()
-        output = self._denoiser(**inputs)
-        self._seconds += time.perf_counter() - begin
-        return output
-
     @property
     def seconds(self) -> float:
-        """Time inside the denoiser; on CUDA the trajectory must have ended."""
-        return self._seconds + sum(start.elapsed_time(end) for start, end in self._marks) / 1000
+        """Time inside the denoiser."""
+        return self._watch.read()
 
 
 class FullSteps:

@@ -11,6 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.runtime.calls import Stopwatch
 from zeus_trt.runtime.drift import DriftController, insert_full
 from zeus_trt.runtime.finite_guard import FiniteGuard
 from zeus_trt.runtime.loop import Step
@@ -48,7 +49,6 @@ class PipelineRun:
     drift: list[tuple[int, torch.Tensor]] = field(default_factory=list)
     nfe: int = 0
     calls: int = 0
-    engine_seconds: float = 0.0
     total_seconds: float = 0.0
     _done: str = ""  # the letters of loops that ended
     _index: int = 0
@@ -59,11 +59,17 @@ class PipelineRun:
     _controllers: list[StepController | DriftController] = field(default_factory=list)
     _expert: str = ""  # whom the step before called first
     _guard: FiniteGuard | None = None
+    _watch: Stopwatch | None = None
 
     @property
     def steps(self) -> str:
         """What happened so far, a letter per step."""
         return self._done + (self.plan.steps[: self._index + 1] if self.plan else "")
+
+    @property
+    def engine_seconds(self) -> float:
+        """Time inside the denoiser."""
+        return self._watch.read() if self._watch else 0.0
 
     def restart(self) -> None:
         """Begins another loop: the schedule was set again."""
@@ -89,9 +95,8 @@ class PipelineRun:
         then, answer = self._answers.get(place, (None, None))
         if not self._is_full() and answer is not None and then == shape:
             return pytree.tree_map_only(torch.Tensor, _copy, answer)
-        start = time.perf_counter()
-        answer = denoiser(*args, **kwargs)
-        self.engine_seconds += time.perf_counter() - start
+        self._watch = self._watch or Stopwatch(any(tensor.is_cuda for tensor in _tensors((args, kwargs))))
+        answer = self._watch.run(denoiser, *args, **kwargs)
         self.calls += 1
         if self.on_call:
             self.on_call()
