@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import diffusers
 import onnx
 import pytest
 import torch
@@ -11,6 +12,7 @@ from checkout import MODELS, edit_json
 from zeus_trt.errors import ZeusError
 from zeus_trt.export import export_bundle, load_model
 from zeus_trt.export.agreement import compare, list_model_cases
+from zeus_trt.export.folder import write_solvers
 from zeus_trt.export.model import example_inputs
 from zeus_trt.runtime import Bundle, OnnxRuntimeEngine
 
@@ -123,3 +125,10 @@ def test_the_manifest_names_what_made_it(digits_bundle):
     manifest = json.loads((digits_bundle("unet-flow") / "manifest.json").read_text())
     assert {"zeus-trt", "torch", "diffusers", "onnx", "onnxruntime"} <= set(manifest["versions"])
     assert manifest["denoiser_config"]["block_out_channels"] == [32, 64, 96]
+
+
+def test_a_schedule_shifted_by_the_size_is_not_stored(tmp_path):
+    """FLUX: it is traced for each run, whose size gives mu."""
+    write_solvers(diffusers.FlowMatchEulerDiscreteScheduler(use_dynamic_shifting=True), (20,), tmp_path)
+    assert (tmp_path / "scheduler" / "scheduler_config.json").is_file()
+    assert not any((tmp_path / "solvers").iterdir())
