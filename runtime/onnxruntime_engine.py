@@ -66,7 +66,7 @@ class OnnxRuntimeEngine(Engine):
             self._session = ort.InferenceSession(str(onnx), options, providers=[(provider, settings)])
         except Exception as error:  # onnxruntime raises a class of its own per fault, all bare Exceptions
             raise ZeusError(
-                f"onnxruntime: got {onnx.name}, which does not load ({_first_line(error)}); expected a graph that this "
+                f"onnxruntime: got {onnx.name}, which does not load ({_join_lines(error)}); expected a graph that this "
                 f"ONNX Runtime {ort.__version__} can run. Export the model again."
             ) from error
         if provider not in self._session.get_providers():
@@ -99,7 +99,7 @@ class OnnxRuntimeEngine(Engine):
         except Exception as error:
             shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in cast.items())
             raise ZeusError(
-                f"onnxruntime: got {shapes}, which the graph refuses ({_first_line(error)}); expected the sizes of its "
+                f"onnxruntime: got {shapes}, which the graph refuses ({_join_lines(error)}); expected the sizes of its "
                 "manifest. See `zeus-trt inspect`."
             ) from error
         return torch.from_dlpack(binding.get_outputs()[0])
@@ -120,5 +120,6 @@ def _import_onnxruntime() -> Any:
     return onnxruntime
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]
+def _join_lines(error: Exception) -> str:
+    """Its words on one line, but for advice that is not ours."""
+    return " ".join(str(error).partition("Please fix")[0].split())[:300]
