@@ -3,16 +3,28 @@
     python benchmarks/large_denoiser.py [--model sdxl|sd21|tiny] [--device cuda|cpu] [--engines eager,cuda-graph,...]
 
 The weights are random, at the model's real sizes, in fp16 (float32 on a CPU): the figures are of speed alone and say
-nothing about pictures (`zeus-trt compare` measures quality, on a trained model). Guidance doubles the batch. A loop's
-total is compared with NFE times one call; medians over interleaved rounds. `tiny` is a small UNet that shows that this
-runs. Engines: eager, cuda-graph (the same, replayed), aot-inductor and onnxruntime (both traced here, which takes
-minutes for a large model), each left out with its reason where it does not run. The last line is one JSON object.
+nothing about pictures (`zeus-trt compare` measures quality, on a trained model). Guidance doubles the batch. A call is
+timed among others, as in a loop, where the host runs ahead of the device; a loop's total is compared with NFE times
+one call; medians over interleaved rounds. `tiny` is a small UNet that shows that this runs.
+
+Engines, each left out with its reason where it does not run, and the memory that their weights lie in restored after:
+
+    eager                the module itself
+    cuda-graph           the same, replayed
+    cuda-graph-nhwc      the same, its convolutions in channels_last memory, which fp16 on tensor cores wants
+    cuda-graph-compiled  the same again, its repeated blocks compiled first (a minute or two for SDXL)
+    aot-inductor         compiled as a whole: 3 minutes for sd21 on 16 cores, several times that for sdxl
+    aot-inductor-graph   the same package, replayed
+    onnxruntime          the traced graph in ONNX Runtime, on a GPU with its CUDA provider
+
+The last line is one JSON object.
 """
 
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -28,8 +40,10 @@ from zeus_trt.runtime.engine_profile import ShapeRange
 from zeus_trt.runtime.manifest import TensorSpec, name_dtype
 from zeus_trt.zeus_graph import StepPlan, fold, trace
 
-NUM_STEPS, RATIOS, CALLS = 50, (0, 2, 3, 4), 10
-ENGINES = ("eager", "cuda-graph", "aot-inductor", "onnxruntime")
+NUM_STEPS, RATIOS, CALLS = 50, (0, 2, 3, 4), 5
+EAGER = ("eager", "cuda-graph", "cuda-graph-nhwc", "cuda-graph-compiled")
+ENGINES = (*EAGER, "aot-inductor", "aot-inductor-graph", "onnxruntime")
+BLOCKS = ("BasicTransformerBlock", "ResnetBlock2D")
 CROSS, PLAIN, UP_CROSS, UP = "CrossAttnDownBlock2D", "DownBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"
 MODELS: dict[str, dict[str, Any]] = {
     "tiny": {
@@ -57,12 +71,16 @@ MODELS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+class LeftOut(ZeusError):
+    """What an engine needs is not here."""
+
+
 def make_unet(model: str, device: str) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
     """The UNet with random weights, and its inputs for two rows, the latents first."""
     torch.manual_seed(0)
     dtype = torch.float16 if device == "cuda" else torch.float32
     with torch.device(device):
-        unet = diffusers.UNet2DConditionModel(**MODELS[model]["config"]).to(dtype).eval()
+        unet = diffusers.UNet2DConditionModel(**MODELS[model]["config"]).to(dtype).eval().requires_grad_(False)
         inputs = {
             "sample": torch.randn(2, *MODELS[model]["latents"]).to(dtype),
             "timestep": torch.full((2,), 500.0),
@@ -94,51 +112,102 @@ class Positional(torch.nn.Module):
 def open_engine(name: str, unet: torch.nn.Module, inputs: dict[str, torch.Tensor], folder: Path) -> Engine:
     """Makes an engine of two rows.
 
+    Args:
+        name: One of ``ENGINES``.
+        unet: Its memory layout changes with the engine, and its blocks are compiled or not.
+        inputs: Of one call.
+        folder: Where a package is built, unless it is there.
+
     Raises:
-        ZeusError: It does not run here.
+        LeftOut: What it needs is not here.
+        ZeusError: It does not compile or load.
     """
-    device = inputs["sample"].device.type
+    device = inputs["sample"].device
     specs = [TensorSpec(key, name_dtype(value), tuple(value.shape)) for key, value in inputs.items()]
-    if name in ("eager", "cuda-graph"):
-        return EagerEngine(unet, specs, nest, cuda_graph=name == "cuda-graph")
-    from zeus_trt.export.aot_inductor import build_package, trace_program
-
-    if name == "onnxruntime":
+    if "graph" in name and device.type != "cuda":
+        raise LeftOut(f"{name}: got a module on {device}; expected one on a CUDA device. Leave it out.")
+    _lay_out(unet, name)
+    if name in EAGER:
+        if name == "cuda-graph-compiled":
+            _compile_blocks(unet, inputs)
+        return EagerEngine(unet, specs, nest, cuda_graph=name != "eager")
+    try:
+        from zeus_trt.export.aot_inductor import build_package, trace_program
         from zeus_trt.export.graph import write_graph
-
-        provider = "CUDAExecutionProvider" if device == "cuda" else "CPUExecutionProvider"
+    except ImportError as error:
+        raise LeftOut(f"{name}: got no {error.name}; expected it for tracing. Install it.") from error
+    trace_it = partial(trace_program, Positional(unet, list(inputs)).eval(), inputs, specs)
+    if name == "onnxruntime":
+        provider = "CUDAExecutionProvider" if device.type == "cuda" else "CPUExecutionProvider"
         _check_provider(provider)
-        program = trace_program(Positional(unet, list(inputs)).eval(), inputs, specs)
-        write_graph(program, list(inputs), [*(spec.axes for spec in specs), specs[0].axes], folder / "denoiser.onnx")
+        axes = [*(spec.axes for spec in specs), specs[0].axes]
+        write_graph(trace_it(), list(inputs), axes, folder / "denoiser.onnx")
         return OnnxRuntimeEngine(folder / "denoiser.onnx", provider)
     from zeus_trt.runtime.aot_engine import AotEngine
 
-    build_package(trace_program(Positional(unet, list(inputs)).eval(), inputs, specs), folder / "denoiser.pt2")
+    package = folder / "denoiser.pt2"
+    if not package.exists():
+        build_package(trace_it(), package)
     profile = {spec.name: ShapeRange(shape, shape, shape) for spec in specs for shape in [tuple(map(int, spec.axes))]}
-    return AotEngine(folder / "denoiser.pt2", specs, profile, inputs["sample"].device)
+    return AotEngine(package, specs, profile, device, cuda_graph=name == "aot-inductor-graph")
+
+
+def _lay_out(unet: torch.nn.Module, name: str) -> None:
+    """Puts the weights where the engine wants them, and takes back what an engine before compiled."""
+    is_nhwc = name in ("cuda-graph-nhwc", "cuda-graph-compiled")
+    unet.to(memory_format=torch.channels_last if is_nhwc else torch.contiguous_format)
+    for module in unet.modules():
+        module._compiled_call_impl = None
+
+
+def _compile_blocks(unet: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> None:
+    torch._dynamo.config.recompile_limit = 64  # blocks of one class differ in their sizes
+    for module in unet.modules():
+        if type(module).__name__ in BLOCKS:
+            module.compile(fullgraph=True, dynamic=False)
+    try:
+        unet(**nest(inputs))  # before anything is captured
+    except Exception as error:  # Dynamo, Inductor and Triton each raise their own
+        _lay_out(unet, "eager")
+        reason = str(error).strip().splitlines()[0]
+        raise ZeusError(f"cuda-graph-compiled: got blocks that do not compile ({reason}); expected Triton.") from error
 
 
 def _check_provider(provider: str) -> None:
     try:
         import onnxruntime
     except ImportError as error:
-        raise ZeusError("onnxruntime: got no such package; expected onnxruntime-gpu. Install it.") from error
+        raise LeftOut("onnxruntime: got no such package; expected onnxruntime-gpu. Install it.") from error
     if provider not in onnxruntime.get_available_providers():
-        raise ZeusError(f"onnxruntime: got no {provider}; expected onnxruntime-gpu. Install it.")
+        raise LeftOut(f"onnxruntime: got no {provider}; expected onnxruntime-gpu. Install it.")
 
 
 def measure_ms(run: Callable[[], object], device: str) -> float:
-    """Milliseconds of one run, on the device where there is one."""
-    if device == "cpu":
-        begin = time.perf_counter()
-        run()
-        return 1000 * (time.perf_counter() - begin)
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
+    """Milliseconds from the start to when the device is done."""
+    _wait(device)
+    begin = time.perf_counter()
     run()
+    _wait(device)
+    return 1000 * (time.perf_counter() - begin)
+
+
+def measure_call_ms(engine: Engine, inputs: dict[str, torch.Tensor]) -> float:
+    """Milliseconds of a call among others: with what the host does meanwhile, but for the first, as in a loop."""
+    if inputs["sample"].device.type == "cpu":
+        return measure_ms(lambda: engine(**inputs), "cpu")
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    engine(**inputs)
+    start.record()
+    for _ in range(CALLS):
+        engine(**inputs)
     end.record()
     torch.cuda.synchronize()
-    return start.elapsed_time(end)
+    return start.elapsed_time(end) / CALLS
+
+
+def _wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
 
 
 def bench(engine: Engine, inputs: dict[str, torch.Tensor], rounds: int) -> Iterator[dict[str, Any]]:
@@ -155,8 +224,8 @@ def bench(engine: Engine, inputs: dict[str, torch.Tensor], rounds: int) -> Itera
     times: dict[int, list[float]] = {ratio: [] for ratio in RATIOS}
     calls: list[float] = []
     for _ in range(rounds):
-        calls += [measure_ms(lambda: engine(**inputs), device) for _ in range(CALLS)]
         for ratio, loop in loops.items():
+            calls.append(measure_call_ms(engine, inputs))
             times[ratio].append(measure_ms(lambda loop=loop: loop.run(guided, noise, conditioning), device))
     call = median(calls)
     for ratio, plan in plans.items():
@@ -170,7 +239,55 @@ def bench(engine: Engine, inputs: dict[str, torch.Tensor], rounds: int) -> Itera
         }  # fmt: skip
 
 
-@torch.inference_mode()
+@torch.no_grad()
+def measure(
+    model: str, name: str, unet: torch.nn.Module, inputs: dict[str, torch.Tensor], folder: Path, rounds: int
+) -> dict[str, Any]:
+    """Measures one engine: its rows, and how far its output is off the module's, relatively.
+
+    Raises:
+        LeftOut: What it needs is not here.
+        ZeusError: It does not compile, load or run.
+    """
+    device = inputs["sample"].device.type
+    settings = {"model": model, "device": device, "latents": MODELS[model]["latents"], "rounds": rounds}
+    parameters = sum(parameter.numel() for parameter in unet.parameters())
+    _lay_out(unet, "eager")
+    expected = unet(**nest(inputs), return_dict=False)[0].float()
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    begin = time.perf_counter()
+    with open_engine(name, unet, inputs, folder) as engine:
+        off = float((engine(**inputs).float() - expected).norm() / expected.norm())
+        seconds = round(time.perf_counter() - begin, 1)
+        rows = [{"model": model, "denoiser": name, **row} for row in bench(engine, inputs, rounds)]
+    peak = torch.cuda.max_memory_allocated() // 2**20 if device == "cuda" else None
+    facts = {"parameters": parameters, "seconds_to_open": seconds, "off_eager": off, "peak_mib": peak}
+    return {"benchmark": "large_denoiser", **settings, **facts, "machine": describe_machine(), "rows": rows}
+
+
+def tabulate(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One line per model and engine, then what the best engine makes of each model."""
+    titles = "".join(f"{f'r={ratio} ms':>10}" for ratio in RATIOS)
+    lines = [f"{'model':<7}{'engine':<21}{'call ms':>9}{titles}{'over calls':>12}"]
+    loops: dict[tuple[str, str], dict[int, Mapping[str, Any]]] = {}
+    for row in rows:
+        loops.setdefault((row["model"], row["denoiser"]), {})[row["ratio"]] = row
+    for (model, name), loop in loops.items():
+        call, over = loop[0]["call_ms"], max((row["over_calls"] for row in loop.values()), key=abs)
+        times = "".join(f"{loop[ratio]['ms']:>10}" for ratio in RATIOS)
+        lines.append(f"{model:<7}{name:<21}{call:>9}{times}{over:>12.2%}")
+    for model in dict.fromkeys(model for model, _ in loops):
+        own = {name: loop for (other, name), loop in loops.items() if other == model}
+        if "eager" in own:
+            best = min(own, key=lambda name: own[name][RATIOS[-1]]["ms"])
+            full, fast = own["eager"][0]["ms"], own[best][RATIOS[-1]]["ms"]
+            lines.append(
+                f"{model}: eager full loop {full} ms / {best} at r = {RATIOS[-1]} {fast} ms: {full / fast:.2f}x"
+            )
+    return lines
+
+
 def run(model: str, device: str, engines: tuple[str, ...], rounds: int, say: Callable[[str], None]) -> dict[str, Any]:
     """Measures every engine that runs here.
 
@@ -179,32 +296,24 @@ def run(model: str, device: str, engines: tuple[str, ...], rounds: int, say: Cal
         device: ``cuda`` or ``cpu``.
         engines: Of ``ENGINES``.
         rounds: Interleaved rounds.
-        say: Told the table, a line at a time.
+        say: Told what is left out, then the table, a line at a time.
     """
     unet, inputs = make_unet(model, device)
-    rows, absent = [], {}
-    titles = f"{'engine':<14}{'ratio':>6}{'NFE':>5}{'call ms':>10}{'loop ms':>10}"
-    say(f"{titles}{'over calls':>12}{'speed-up':>10}{'bound':>8}")
-    for name in engines:
-        with tempfile.TemporaryDirectory() as folder:
+    found, left_out = [], {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in engines:
             try:
-                engine = open_engine(name, unet, inputs, Path(folder))
+                found.append(measure(model, name, unet, inputs, Path(folder), rounds))
             except ZeusError as error:
-                absent[name] = str(error)
-                say(f"{name:<14}left out: {error}")
-                continue
-            with engine:
-                for row in bench(engine, inputs, rounds):
-                    rows.append({"denoiser": name, **row})
-                    say(
-                        f"{name:<14}{row['ratio']:>6}{row['nfe']:>5}{row['call_ms']:>10}{row['ms']:>10}"
-                        f"{row['over_calls']:>12.2%}{row['speedup']:>9}x{row['bound']:>7}x"
-                    )
-    peak = torch.cuda.max_memory_allocated() // 2**20 if device == "cuda" else None
-    parameters = sum(parameter.numel() for parameter in unet.parameters())
-    settings = {"model": model, "device": device, "parameters": parameters, "latents": MODELS[model]["latents"]}
-    head = {"benchmark": "large_denoiser", **settings, "rounds": rounds, "peak_mib": peak, "left_out": absent}
-    return {**head, "machine": describe_machine(), "rows": rows}
+                left_out[name] = str(error)
+                say(f"{name} is left out: {error}")
+    rows = [row for figures in found for row in figures["rows"]]
+    for line in tabulate(rows):
+        say(line)
+    own = ("seconds_to_open", "off_eager", "peak_mib")
+    each = {figures["rows"][0]["denoiser"]: {name: figures[name] for name in own} for figures in found}
+    head = {name: value for name, value in found[0].items() if name not in (*own, "rows")} if found else {}
+    return {**head, "left_out": left_out, "engines": each, "rows": rows}
 
 
 @click.command()

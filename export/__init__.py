@@ -1,11 +1,18 @@
-"""From a diffusers model to a verified bundle."""
+"""From a diffusers model to a verified bundle.
 
-from zeus_trt.export.bundle import export_bundle
-from zeus_trt.export.dispatch import export_model, export_with_engines
-from zeus_trt.export.model import Model, load_model
-from zeus_trt.export.pipeline import export_pipeline
-from zeus_trt.export.runs import Settings
-from zeus_trt.export.verification import verify_bundle
+Names are loaded when they are asked for: AOTInductor packages are built without ONNX.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from zeus_trt.export.bundle import export_bundle
+    from zeus_trt.export.dispatch import export_model, export_with_engines
+    from zeus_trt.export.model import Model, load_model
+    from zeus_trt.export.pipeline import export_pipeline
+    from zeus_trt.export.runs import Settings
+    from zeus_trt.export.verification import verify_bundle
 
 __all__ = [
     "Model",
@@ -17,3 +24,18 @@ __all__ = [
     "load_model",
     "verify_bundle",
 ]
+_PLACES = {
+    "bundle": ("export_bundle",),
+    "dispatch": ("export_model", "export_with_engines"),
+    "model": ("Model", "load_model"),
+    "pipeline": ("export_pipeline",),
+    "runs": ("Settings",),
+    "verification": ("verify_bundle",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _PLACES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,5 +1,6 @@
 """AOTInductor packages as engines."""
 
+import contextlib
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,13 +42,16 @@ class AotEngine(Engine):
         symbols: Sequence[SymbolSpec] = (),
     ):
         device = torch.device(device)
+        if cuda_graph and device.type != "cuda":
+            raise ZeusError(f"aot-inductor: got a CUDA graph on {device}; expected a CUDA device. Leave it out.")
         self._symbols = symbols
         self._lock = threading.Lock()
         self._axes = {spec.name: spec.axes for spec in inputs}
         self._dtypes = {spec.name: getattr(torch, spec.dtype) for spec in inputs}
         try:
+            # Single-threaded: one call at a time, as the lock has it, of which none waits for the device.
             self._model: Any = torch._inductor.aoti_load_package(
-                str(package), run_single_threaded=cuda_graph, device_index=device.index or -1
+                str(package), run_single_threaded=True, device_index=-1 if device.index is None else device.index
             )
         except Exception as error:  # torch's loader raises bare RuntimeErrors
             raise ZeusError(
@@ -76,7 +80,9 @@ class AotEngine(Engine):
         return cls(found.path, manifest.inputs, profile, device, cuda_graph, manifest.symbols)
 
     def _compute(self, cast: dict[str, torch.Tensor]) -> torch.Tensor:
-        with torch.no_grad(), self._lock:
+        device = self.info.device
+        on_device = torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+        with torch.no_grad(), on_device, self._lock:
             return self._run(**cast)
 
     def close(self) -> None:

@@ -14,18 +14,18 @@ from zeus_trt.runtime.finite_guard import FiniteGuard
 class Stopwatch:
     """Time inside calls; on CUDA the device's own, which nothing waits for before it is read."""
 
-    def __init__(self, on_cuda: bool):
-        self._on_cuda = on_cuda
+    def __init__(self, device: torch.device):
+        self._device = device
         self._marks: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
         self._seconds = 0.0
 
     def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Calls the function."""
-        if self._on_cuda:
+        if self._device.type == "cuda":
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
+            start.record(torch.cuda.current_stream(self._device))
             result = function(*args, **kwargs)
-            end.record()
+            end.record(torch.cuda.current_stream(self._device))
             self._marks.append((start, end))
             return result
         begin = time.perf_counter()
@@ -50,7 +50,7 @@ class Meter:
 
     def __init__(self, denoiser: Denoiser, device: torch.device):
         self._denoiser = denoiser
-        self._watch = Stopwatch(device.type == "cuda")
+        self._watch = Stopwatch(device)
         self.calls = 0
 
     def __call__(self, **inputs: torch.Tensor) -> torch.Tensor:

@@ -1,5 +1,6 @@
 """Replaying a denoiser from CUDA graphs."""
 
+import threading
 from collections.abc import Callable, Hashable
 
 import torch
@@ -7,6 +8,7 @@ import torch
 from zeus_trt.runtime.denoiser import Denoiser
 
 _MOST = 4  # graphs, each of which holds the memory of a call
+_CAPTURE = threading.Lock()  # torch captures one graph at a time in a process
 
 _Shapes = tuple[tuple[str, tuple[int, ...], torch.dtype], ...]
 
@@ -39,12 +41,12 @@ class CudaGraphs:
         Returns:
             The model output, a new tensor.
         """
-        if (addresses := self._find_addresses()) != self._addresses:
-            self._graphs, self._addresses = {}, addresses
         shapes: _Shapes = tuple((name, tuple(value.shape), value.dtype) for name, value in inputs.items())
         stream = torch.cuda.current_stream(self._device)
         if self._done:  # a call on another stream may still read the graph's memory
             stream.wait_event(self._done)
+        if (addresses := self._find_addresses()) != self._addresses:
+            self._graphs, self._addresses = {}, addresses
         graph = self._graphs.pop(shapes, None) or _Graph(self._denoiser, inputs, self._device)
         self._graphs[shapes] = graph  # the newest last
         if len(self._graphs) > _MOST:
@@ -57,16 +59,19 @@ class CudaGraphs:
 
 class _Graph:
     def __init__(self, denoiser: Denoiser, inputs: dict[str, torch.Tensor], device: torch.device):
-        self._inputs = {name: value.clone() for name, value in inputs.items()}
-        side = torch.cuda.Stream(device)
-        side.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(side):
-            denoiser(**self._inputs)  # libraries choose their algorithms, which a capture would refuse
-        side.synchronize()
-        self._graph = torch.cuda.CUDAGraph()
-        # Thread-local: calls of other threads that a capture forbids neither fail nor break it.
-        with torch.cuda.graph(self._graph, stream=side, capture_error_mode="thread_local"):
-            self._output = denoiser(**self._inputs)
+        # Of the other pool: torch hands streams out in turn, and a thread may be at work on those of its own.
+        side = torch.cuda.Stream(device, priority=-1)
+        # Not inference tensors: those could be written in inference mode only.
+        with _CAPTURE, torch.inference_mode(False), torch.no_grad():
+            side.wait_stream(torch.cuda.current_stream(device))
+            with torch.cuda.stream(side):
+                self._inputs = {name: value.clone() for name, value in inputs.items()}
+                denoiser(**self._inputs)  # libraries choose their algorithms, which a capture would refuse
+            side.synchronize()
+            self._graph = torch.cuda.CUDAGraph()
+            # Thread-local: calls of other threads that a capture forbids neither fail nor break it.
+            with torch.cuda.graph(self._graph, stream=side, capture_error_mode="thread_local"):
+                self._output = denoiser(**self._inputs)
 
     def replay(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         for name, value in inputs.items():

@@ -45,6 +45,7 @@ class EagerEngine(Engine):
         if cuda_graph and device.type != "cuda":
             raise ZeusError(f"eager: got a CUDA graph on {device}; expected a module on a CUDA device. Move it.")
         self._module: Any = module
+        self._parts = list(module.modules())  # walking the tree takes milliseconds
         self._nest = nest
         self._options = {"return_dict": False} if "return_dict" in inspect.signature(module.forward).parameters else {}
         self._dtypes = {spec.name: getattr(torch, spec.dtype) for spec in inputs}
@@ -57,7 +58,7 @@ class EagerEngine(Engine):
 
     def _compute(self, cast: dict[str, torch.Tensor]) -> torch.Tensor:
         try:
-            with torch.no_grad(), self._lock:
+            with torch.no_grad(), torch.autocast(self.info.device.type, enabled=False), self._lock:
                 return self._run(**cast)
         except Exception as error:  # modules, torch and its compiler each raise their own
             shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in cast.items())
@@ -76,4 +77,5 @@ class EagerEngine(Engine):
         return output if isinstance(output, torch.Tensor) else output[0]
 
     def _find_addresses(self) -> tuple[int, ...]:
-        return tuple(weight.data_ptr() for weight in self._module.parameters())
+        own = (part for module in self._parts for part in (*module._parameters.values(), *module._buffers.values()))
+        return tuple(weight.data_ptr() for weight in own if weight is not None)

@@ -102,7 +102,11 @@ class OnnxRuntimeEngine(Engine):
                 f"onnxruntime: got {shapes}, which the graph refuses ({_join_lines(error)}); expected the sizes of its "
                 "manifest. See `zeus-trt inspect`."
             ) from error
-        return torch.from_dlpack(binding.get_outputs()[0])
+        output = torch.from_dlpack(binding.get_outputs()[0])
+        if device.type == "cuda":  # ONNX Runtime's memory, which another thread's call may be given once this is read
+            output = output.clone()
+            torch.cuda.current_stream(device).synchronize()
+        return output
 
     def close(self) -> None:
         """Gives its memory back; a later call raises ZeusError."""

@@ -91,11 +91,12 @@ class PipelineRun:
             self._welcome(name)
         place = name, self._places[name]
         self._places[name] += 1
-        shape = next((leaf.shape for leaf in _tensors((args, kwargs))), None)
+        first = next(iter(_tensors((args, kwargs))), None)
+        shape = None if first is None else first.shape
         then, answer = self._answers.get(place, (None, None))
         if not self._is_full() and answer is not None and then == shape:
             return pytree.tree_map_only(torch.Tensor, _copy, answer)
-        self._watch = self._watch or Stopwatch(any(tensor.is_cuda for tensor in _tensors((args, kwargs))))
+        self._watch = self._watch or Stopwatch(torch.device("cpu") if first is None else first.device)
         answer = self._watch.run(denoiser, *args, **kwargs)
         self.calls += 1
         if self.on_call:
@@ -186,14 +187,14 @@ def _find_begin(scheduler: Any, timestep: Any) -> int:
     begin = getattr(scheduler, "begin_index", None)
     if begin is not None:
         return begin
-    timesteps = [float(time_) for time_ in scheduler.timesteps]
+    timesteps = scheduler.timesteps.tolist()
     first = float(torch.as_tensor(timestep).flatten()[0])
     return timesteps.index(first) if first in timesteps else 0
 
 
 def _read_grid(scheduler: Any, timestep: Any, plan: StepPlan, predictor: Predictor) -> list[float] | None:
     begin = _find_begin(scheduler, timestep)
-    timesteps = [float(time_) for time_ in scheduler.timesteps[begin:]]
+    timesteps = [float(time_) for time_ in scheduler.timesteps[begin:].tolist()]
     sigmas = read_sigmas(scheduler, timesteps, begin) if predictor.abscissa == "sigma" else timesteps
     return None if sigmas is None else list(sigmas[: plan.num_steps])
 

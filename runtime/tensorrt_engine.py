@@ -82,6 +82,11 @@ class TensorRTEngine(Engine):
         self._memory: torch.Tensor | None = None
         self._done: torch.cuda.Event | None = None
         self._read_tensors(manifest)
+        if cuda_graph and self._on_host:
+            raise ZeusError(
+                f"{self.backend}: got a CUDA graph for an engine that reads {', '.join(sorted(self._on_host))} on the "
+                "host; expected none. Leave it out."
+            )
         self._run: Any = CudaGraphs(self._enqueue, self.device) if cuda_graph else self._enqueue
 
     @classmethod

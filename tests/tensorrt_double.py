@@ -148,7 +148,7 @@ def captures(double, monkeypatch):
         graph.context = copy.copy(double.contexts[-1])
         graph.context.shapes, graph.context.addresses = dict(graph.context.shapes), dict(graph.context.addresses)
 
-    monkeypatch.setattr(torch.cuda, "Stream", lambda device: make_stream(double.stream))
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device, priority=0: make_stream(double.stream))
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
     monkeypatch.setattr(torch.cuda, "CUDAGraph", DoubleGraph)
     monkeypatch.setattr(torch.cuda, "graph", capture)

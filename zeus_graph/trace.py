@@ -5,7 +5,6 @@ No scheduler is named, patched or subclassed here: whether one can be traced is 
 
 import copy
 import inspect
-import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
@@ -87,7 +86,7 @@ def prepare(scheduler: Any, num_steps: int, begin: int, schedule: Mapping[str, A
             f"{name}.set_timesteps: got {schedule}, which raised {type(error).__name__} ({error}); expected arguments "
             "that it takes. Change them."
         ) from error
-    if not all(math.isfinite(t) for t in prepared.timesteps):
+    if not np.isfinite(torch.as_tensor(prepared.timesteps).tolist()).all():
         raise ZeusError(
             f"{name}.set_timesteps: got {schedule}, which makes timesteps that are not finite; expected a schedule of "
             "numbers. Change them."

@@ -27,20 +27,20 @@ def noise():
 
 
 @pytest.mark.parametrize("name", SOLVERS)
-def test_both_modes_agree_with_the_cpu(name, noise):
+def test_both_modes_agree_with_the_cpu(name, noise, device):
     scheduler, plan, program = compile_toy(name)
     expected = ProgramLoop(program, noise.double()).run(toy, noise.double()).float()
-    on_device = noise.cuda()
+    on_device = noise.to(device)
     *_, last = run_steps(toy, scheduler, on_device, plan, 20)
     for got in (ProgramLoop(program, on_device).run(toy, on_device), last.latents):
-        assert got.is_cuda
+        assert got.device == device
         assert (got.cpu() - expected).norm() < 3e-6 * expected.norm()
 
 
 @pytest.mark.parametrize("name", SOLVERS)
-def test_tf32_does_not_reach_the_state(name, noise):
+def test_tf32_does_not_reach_the_state(name, noise, device):
     _, _, program = compile_toy(name)
-    on_device = noise.cuda()
+    on_device = noise.to(device)
     expected = ProgramLoop(program, on_device).run(toy, on_device)
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("medium")
@@ -50,18 +50,18 @@ def test_tf32_does_not_reach_the_state(name, noise):
         torch.set_float32_matmul_precision(before)
 
 
-def test_a_half_precision_engine_leaves_the_state_in_float32(noise):
+def test_a_half_precision_engine_leaves_the_state_in_float32(noise, device):
     _, _, program = compile_toy("DPMSolverMultistepScheduler")
-    on_device = noise.cuda()
+    on_device = noise.to(device)
     expected = ProgramLoop(program, on_device).run(lambda **x: toy(**x).half().float(), on_device)
     got = ProgramLoop(program, on_device).run(lambda **x: toy(**x).half(), on_device)
     assert got.dtype == torch.float32
     assert torch.equal(got, expected)
 
 
-def test_steps_allocate_nothing(noise):
+def test_steps_allocate_nothing(noise, cuda):
     _, _, program = compile_toy("DPMSolverMultistepScheduler")
-    on_device, output = noise.cuda(), torch.ones_like(noise).cuda()
+    on_device, output = noise.to(cuda), torch.ones_like(noise).to(cuda)
     loop = ProgramLoop(program, on_device)
     before = torch.cuda.memory_stats()["allocation.all.allocated"]
     loop.run(lambda **inputs: output, on_device)
@@ -69,9 +69,9 @@ def test_steps_allocate_nothing(noise):
 
 
 @pytest.mark.parametrize("name", SOLVERS)
-def test_a_whole_trajectory_is_captured_in_one_graph(name, noise):
+def test_a_whole_trajectory_is_captured_in_one_graph(name, noise, graphs):
     _, _, program = compile_toy(name)
-    start = noise.cuda()
+    start = noise.to(graphs)
     loop = ProgramLoop(program, start)
     expected = loop.run(toy, start).clone()
     other = ProgramLoop(program, start).run(toy, start.flip(0)).clone()
