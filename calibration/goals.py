@@ -19,7 +19,7 @@ class Goal:
         min_psnr: PSNR in dB to the full run, at least.
 
     Raises:
-        ZeusError: None of them, or more than one.
+        ZeusError: None of them, more than one, or a quality that is no number.
     """
 
     nfe: int | None = None
@@ -33,6 +33,8 @@ class Goal:
                 f"goal: got {', '.join(given) or 'none'}; expected one of nfe (--budget), speedup and min_psnr. "
                 "Give one of them."
             )
+        if self.min_psnr is not None and not math.isfinite(self.min_psnr):
+            raise ZeusError(f"min_psnr: got {self.min_psnr}; expected a number of dB. Give one.")
 
     def count_full_steps(self, num_evaluations: int) -> int | None:
         """The full steps that the goal allows; None where a quality is asked for.

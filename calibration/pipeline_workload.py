@@ -1,7 +1,8 @@
 """A diffusers pipeline and prompts, sampled by number."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -46,11 +47,11 @@ class PipelineWorkload:
         self._sessions: dict[str, Session] = {}
         self._schedules: dict[tuple[int, str], tuple[int, dict[str, Any]]] = {}
         self._takes = inspect.signature(pipeline.__call__).parameters
-        if unknown := sorted(self.arguments.keys() - self._takes.keys()):
-            raise ZeusError(
-                f"{unknown[0]}: got it for a {type(pipeline).__name__}, which takes {', '.join(self._takes)}; expected "
-                "one of these. Leave it out."
-            )
+
+    @property
+    def makes_videos(self) -> bool:
+        """Whether its samples have frames."""
+        return "num_frames" in self._takes
 
     @cached_property
     def _weights_sha256(self) -> str:
@@ -129,13 +130,8 @@ class PipelineWorkload:
         with accelerate(
             self.pipeline, plan=plan, scheduler=scheduler, engine=engine, check=is_new, on_step=note, **options
         ) as fast:
-            try:
+            with self._explain(num_steps):
                 output = fast(**self._ask(numbers, num_steps), return_dict=False)
-            except (ValueError, TypeError) as error:  # what pipelines raise for arguments that they do not take
-                raise ZeusError(
-                    f"pipeline: got arguments that a {type(self.pipeline).__name__} refuses ({error}); expected such "
-                    "that it runs. Change them."
-                ) from error
             if solver == "default":
                 self._schedules[num_steps, solver] = len(fast.report.plan), fast.schedule
         latents = last[0].float().cpu()
@@ -147,10 +143,29 @@ class PipelineWorkload:
         asked |= {"class_labels" if "class_labels" in self._takes else "prompt": own}
         if isinstance(asked.get("negative_prompt"), str):
             asked["negative_prompt"] = [asked["negative_prompt"]] * len(own)
+        if "image" in asked and "strength" in self._takes:  # image to image takes one each
+            asked["image"] = [asked["image"]] * len(own)
         asked["generator"] = [torch.Generator().manual_seed(self.seed + number) for number in numbers]
         if "output_type" not in asked:
             asked["output_type"] = "pt" if getattr(self.pipeline, "vae", None) is not None else "latent"
         return asked
+
+    @contextmanager
+    def _explain(self, num_steps: int) -> Iterator[None]:
+        try:
+            yield
+        except (ValueError, TypeError, RuntimeError, LookupError, MemoryError) as error:  # for arguments, in diffusers
+            strength = self.arguments.get("strength", 1.0)
+            if strength * num_steps < 1:
+                raise ZeusError(
+                    f"--strength: got {strength:g} of {num_steps} steps, which leaves none; expected at least "
+                    f"{1 / num_steps:.2g}. Raise it, or the steps."
+                ) from error
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise ZeusError(
+                f"pipeline: got arguments that a {type(self.pipeline).__name__} refuses ({reason}); expected such "
+                "that it runs. Change them."
+            ) from error
 
     def _find_schedule(self, num_steps: int, solver: str) -> tuple[int, dict[str, Any]]:
         if (num_steps, solver) not in self._schedules:
@@ -159,7 +174,10 @@ class PipelineWorkload:
                 return StepPlan("F" + "R" * (total - 2) + "F" * (total > 1))
 
             scheduler = None if solver == "default" else self._scheduler(solver)
-            with accelerate(self.pipeline, plan=plan, predictor="reuse", scheduler=scheduler) as fast:
+            with (
+                accelerate(self.pipeline, plan=plan, predictor="reuse", scheduler=scheduler) as fast,
+                self._explain(num_steps),
+            ):
                 fast(**{**self._ask([0], num_steps), "output_type": "latent"})
             self._schedules[num_steps, solver] = len(fast.report.plan), fast.schedule
         return self._schedules[num_steps, solver]

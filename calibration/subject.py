@@ -154,8 +154,8 @@ def describe_pipeline(workload: PipelineWorkload, backends: Sequence[str] = ("au
 
 
 def check_backends(backends: Sequence[str]) -> None:
-    """Raises ZeusError for a backend that is not one of ``KNOWN_BACKENDS``, nor ``auto``."""
-    for name in backends:
+    """Raises ZeusError for a backend that is not one of ``KNOWN_BACKENDS``, nor ``auto``, and for none at all."""
+    for name in backends or ("",):
         if name not in (*KNOWN_BACKENDS, "auto"):
             raise ZeusError(f"backend: got {name!r}; expected some of {', '.join(KNOWN_BACKENDS)}. Choose among these.")
 

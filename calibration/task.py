@@ -107,16 +107,18 @@ def open_task(
     """
     workload: Workload
     if is_pipeline(model):
-        from zeus_trt.sampling import open_pipeline
+        from zeus_trt.pipelines import open_pipeline
 
-        asked = [*(labels or ()), *(_read_prompts(prompts) if prompts else ())]
-        pipeline = open_pipeline(model, prompts=asked, guidance_scale=guidance_scale, seed=seed, bundle=bundle)
+        pipeline = open_pipeline(
+            model, prompts=read_prompts(prompts), labels=labels, guidance_scale=guidance_scale, seed=seed, bundle=bundle
+        )
         workload, opened = pipeline, pipeline.bundle
         backend = backend or ("onnxruntime" if opened else EAGER)
     else:
-        if prompts or bundle:
-            raise ZeusError(f"model: got {model} with prompts or an engine; expected a pipeline for these. Leave them.")
         opened, backend = Bundle.open(model), backend or "onnxruntime"
+        if prompts or bundle:
+            option = "--prompts" if prompts else "--engine"
+            raise ZeusError(f"{option}: got it for a bundle; expected a pipeline. Leave it out.")
         scale = (2.0 if opened.manifest.labels else 1.0) if guidance_scale is None else guidance_scale
         workload = SessionWorkload(opened, labels, scale, seed)
     if trajectories is None and opened:
@@ -128,11 +130,18 @@ def open_task(
     )  # fmt: skip
 
 
-def _read_prompts(file: Path) -> list[str]:
+def read_prompts(file: Path | None) -> list[str]:
+    """The prompts in a file, one per line; none without a file.
+
+    Raises:
+        ZeusError: A file that does not read.
+    """
+    if file is None:
+        return []
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ZeusError(
-            f"prompts: got {file}, which does not read ({error}); expected a text file. Check it."
+            f"--prompts: got {file}, which does not read ({error}); expected a text file. Check it."
         ) from error
     return [line.strip() for line in lines if line.strip()]

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from zeus_trt.calibration.cells import make_cells, read_plan
 from zeus_trt.calibration.compare import compare, make_folder
@@ -10,9 +9,11 @@ from zeus_trt.calibration.comparison import Comparison
 from zeus_trt.calibration.peers import Peer
 from zeus_trt.calibration.quality import METRICS, check_metrics
 from zeus_trt.calibration.subject import EAGER, Subject, describe_pipeline, open_subject
+from zeus_trt.calibration.task import read_prompts
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.loading import is_pipeline
-from zeus_trt.sampling import LABEL_GUIDANCE, open_pipeline
+from zeus_trt.pipelines import open_pipeline
+from zeus_trt.sampling import LABEL_GUIDANCE
 
 
 def run_comparison(
@@ -83,14 +84,13 @@ def _open(
 ) -> Subject:
     source = model or path
     if is_pipeline(source):
-        lines = [line.strip() for line in prompts.read_text(encoding="utf-8").splitlines()] if prompts else []
-        asked: list[Any] = [line for line in lines if line] or list(labels or ())
         workload = open_pipeline(
-            str(source), prompts=asked, guidance_scale=guidance_scale, seed=seed, bundle=path if model else None
-        )
+            str(source), prompts=read_prompts(prompts), labels=labels, guidance_scale=guidance_scale, seed=seed,
+            bundle=path if model else None,
+        )  # fmt: skip
         return describe_pipeline(workload, backends)
-    if prompts:
-        raise ZeusError("prompts: got a file for a model of class labels; expected --label. Leave it out.")
+    if prompts and path.exists():
+        raise ZeusError("--prompts: got a file for a model of class labels; expected --label. Leave it out.")
     scale = LABEL_GUIDANCE if guidance_scale is None else guidance_scale
     return open_subject(
         path, model=model, backends=backends, labels=labels, guidance_scale=scale, seed=seed, folder=output

@@ -1,5 +1,6 @@
 """Files that are either whole or not there."""
 
+import errno
 import hashlib
 import os
 import shutil
@@ -20,14 +21,28 @@ def digest_file(path: Path) -> str:
     return digest.hexdigest()
 
 
+def check_place(path: Path) -> None:
+    """Refuses a place where no file can be written, before there is one to write.
+
+    Raises:
+        ZeusError: A folder, or a file whose folder is missing or cannot be written.
+    """
+    folder = path.absolute().parent
+    reason = errno.EISDIR if path.is_dir() else 0 if folder.is_dir() else errno.ENOENT
+    reason = reason or (0 if os.access(folder, os.W_OK) else errno.EACCES)
+    if reason:
+        raise _deny(path, os.strerror(reason))
+
+
 @contextmanager
 def write_atomically(path: Path) -> Iterator[Path]:
     """Yields a temporary path beside ``path``; it takes the place of ``path`` if the block ends well.
 
     Raises:
-        ZeusError: The folder is missing or cannot be written.
+        ZeusError: As ``check_place``.
     """
     path = Path(path)
+    check_place(path)
     with _explain_denial(path):
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
     os.close(handle)
@@ -73,10 +88,14 @@ def _explain_denial(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ZeusError(
-            f"output: got {path}, which cannot be written ({error.strerror}); expected a place in a writable folder. "
-            "Choose another."
-        ) from error
+        raise _deny(path, error.strerror) from error
+
+
+def _deny(path: Path, reason: str | None) -> ZeusError:
+    return ZeusError(
+        f"output: got {path}, which cannot be written ({reason}); expected a place in a writable folder. "
+        "Choose another."
+    )
 
 
 def _umask() -> int:

@@ -11,6 +11,18 @@ from zeus_trt.errors import ZeusError
 if TYPE_CHECKING:
     from PIL import Image
 
+FORMATS = {
+    ".png": "PNG",
+    ".jpg": "JPEG",
+    ".jpeg": "JPEG",
+    ".webp": "WEBP",
+    ".bmp": "BMP",
+    ".gif": "GIF",
+    ".tif": "TIFF",
+    ".tiff": "TIFF",
+}
+"""Ending -> PIL's name: what PIL writes, which is less than what it reads."""
+
 _TILE, _LARGEST_TILE, _GAP, _LABEL_WIDTH = 64, 256, 4, 190
 _COLUMNS = 8
 _INK, _PAPER = (30, 30, 36), (250, 250, 250)
@@ -22,12 +34,12 @@ def find_format(path: Path) -> str:
     Raises:
         ZeusError: An ending of no picture.
     """
-    from PIL import Image
-
-    known = Image.registered_extensions()
-    if path.suffix.lower() not in known:
-        raise ZeusError(f"output: got {path.name}; expected a picture's name such as out.png. Change the ending.")
-    return known[path.suffix.lower()]
+    if path.suffix.lower() not in FORMATS:
+        raise ZeusError(
+            f"output: got {path.name}; expected a picture's name such as out.png, with one of {', '.join(FORMATS)}. "
+            "Change the ending."
+        )
+    return FORMATS[path.suffix.lower()]
 
 
 def to_images(latents: torch.Tensor) -> "list[Image.Image]":
@@ -48,7 +60,7 @@ def to_images(latents: torch.Tensor) -> "list[Image.Image]":
 
 
 def draw_grid(rows: "Mapping[str, torch.Tensor]") -> "Image.Image":
-    """Draws one row of pictures per entry, its key written on the left.
+    """Draws one row of pictures of one size per entry, its key written on the left.
 
     Args:
         rows: Label -> pixels (batch, channels, height, width), -1..1.
@@ -58,15 +70,16 @@ def draw_grid(rows: "Mapping[str, torch.Tensor]") -> "Image.Image":
     pictures = {label: to_images(pixels) for label, pixels in rows.items()}
     margin = _LABEL_WIDTH if any(rows) else _GAP
     columns = max(len(images) for images in pictures.values())
-    size = (margin + columns * (_TILE + _GAP), _GAP + len(rows) * (_TILE + _GAP))
+    width, height = _fit(*next(images[0].size for images in pictures.values()))
+    size = (margin + columns * (width + _GAP), _GAP + len(rows) * (height + _GAP))
     canvas = Image.new("RGB", size, _PAPER)
     draw, font = ImageDraw.Draw(canvas), ImageFont.load_default(15)
     for row, (label, images) in enumerate(pictures.items()):
-        top = _GAP + row * (_TILE + _GAP)
-        draw.multiline_text((12, top + _TILE / 2), label, fill=_INK, font=font, anchor="lm", spacing=4)
+        top = _GAP + row * (height + _GAP)
+        draw.multiline_text((12, top + height / 2), label, fill=_INK, font=font, anchor="lm", spacing=4)
         for column, image in enumerate(images):
-            tile = image.resize((_TILE, _TILE), Image.Resampling.LANCZOS)
-            canvas.paste(tile, (margin + column * (_TILE + _GAP), top))
+            tile = image.resize((width, height), Image.Resampling.LANCZOS)
+            canvas.paste(tile, (margin + column * (width + _GAP), top))
     return canvas
 
 

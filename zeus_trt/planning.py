@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.zeus_graph import SamplingProgram, SolverProgram, StepPlan, fold, trace
+from zeus_trt.zeus_graph import Predictor, SamplingProgram, SolverProgram, StepPlan, fold, trace
 from zeus_trt.zeus_graph.plan import read_window
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def make_plan(
     nfe: int | None = None,
     text: str | None = None,
     scheduler: Path | None = None,
-    predictor: str = "zeus",
+    predictor: str | None = None,
 ) -> Planned:
     """Makes a plan from what the command line gives.
 
@@ -74,22 +74,30 @@ def make_plan(
         ratio: Skipped steps after each full one.
         window: Name of a window, or two fractions such as ``0.2,0.1``.
         nfe: Spread this many full steps evenly, instead of ``ratio``.
-        text: The plan itself, instead of all of these.
+        text: The plan itself, or the .json of a calibrated one, instead of all of these.
         scheduler: Config of a diffusers scheduler, a file or its folder, to lay the plan on.
-        predictor: The rule that fills skipped steps of the program.
+        predictor: The rule that fills skipped steps of the program; by default a calibrated plan's own, else ``zeus``.
 
     Raises:
         ZeusError: An invalid plan, no such scheduler, or one that is not linear.
     """
     solver = trace(_load(scheduler), steps) if scheduler else None
     count = solver.num_evaluations if solver else steps
-    if text:
-        plan = StepPlan(text)
+    own: str | Predictor = "zeus"
+    if text is not None:
+        plan, own = _read(text)
     elif nfe is not None:
         plan = StepPlan.spread(count, nfe)
     else:
         plan = StepPlan.uniform(count, ratio, read_window(window))
-    return Planned(plan, solver, fold(solver, plan, predictor) if solver else None)
+    return Planned(plan, solver, fold(solver, plan, own if predictor is None else predictor) if solver else None)
+
+
+def _read(text: str) -> tuple[StepPlan, str | Predictor]:
+    from zeus_trt.calibration.calibrated_plan import CalibratedPlan, read_plan
+
+    read = read_plan(text)
+    return (read.chosen.plan, read.chosen.predictor) if isinstance(read, CalibratedPlan) else (read, "zeus")
 
 
 def _load(path: Path) -> Any:

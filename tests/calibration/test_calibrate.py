@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 
 import pytest
 from diffusers import FlowMatchEulerDiscreteScheduler
@@ -144,6 +145,11 @@ def test_a_plan_of_one_guidance_is_worse_at_another_than_the_one_made_there(foun
     carried = check_plan(there, found)
     native = reach(there, Goal(nfe=8))
     assert carried.chosen.psnr_db < native.chosen.psnr_db - 1
+
+
+def test_a_quality_is_a_number():
+    with pytest.raises(ZeusError, match="min_psnr: got nan"):
+        Goal(min_psnr=math.nan)
 
 
 def test_a_quality_is_reached_with_the_fewest_full_steps(task):

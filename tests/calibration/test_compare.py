@@ -271,6 +271,8 @@ def test_a_pipeline_is_compared_like_a_bundle():
     assert result.rows[2].nfe_equivalent < 8
     with pytest.raises(ZeusError, match="for a pipeline alone"):
         describe_pipeline(workload, ("onnxruntime",))
+    with pytest.raises(ZeusError, match="expected some of eager"):
+        describe_pipeline(workload, ())
 
 
 def test_peak_memory_sees_an_allocation():

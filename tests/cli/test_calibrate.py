@@ -112,7 +112,12 @@ def test_pareto(bundle, tmp_path):
         (("--budget", 5, "--speedup", 2), "goal: got nfe, speedup", 1),
         ((), "goal: got none", 1),
         (("--budget", 5, "--max-calls", 7), "max_calls: got 7", 1),
-        (("--budget", 5, "--prompts", "some.txt"), "expected a pipeline", 1),
+        (("--budget", 5, "--prompts", "some.txt"), "--prompts: got it for a bundle; expected a pipeline", 1),
+        (("--budget", 5, "--engine", "some"), "--engine: got it for a bundle; expected a pipeline", 1),
+        (("--min-psnr", "nan"), "nan is not a finite number", 2),
+        (("--pareto", "--budget", 5), "--pareto and --budget exclude each other", 2),
+        (("--check", "plan.json", "--pareto"), "--check and --pareto exclude each other", 2),
+        (("--budget", 5, "--steps", 0), "0 is not in the range", 2),
         (("--min-psnr", 900), "which no plan reached", 1),
         (("--budget", 5, "--num-trajectories", 0), "Invalid value", 2),
     ],
@@ -122,6 +127,29 @@ def test_what_cannot_be_done_is_said_in_a_sentence(bundle, tmp_path, words, said
     assert done.exit_code == code, done.output
     assert said in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "said"),
+    [
+        ("plan.txt", ("--budget", 5), "got plan.txt; expected a plan's name such as plan.json"),
+        ("folder.json", ("--budget", 5), "folder.json, which cannot be written (Is a directory)"),
+        ("curve", ("--pareto",), "curve.csv, which cannot be written (Is a directory)"),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_said_before_the_work(bundle, tmp_path, monkeypatch, name, words, said):
+    monkeypatch.setattr("zeus_trt.calibration.task.open_task", lambda *args, **options: pytest.fail("it began"))
+    (tmp_path / "folder.json").mkdir()
+    (tmp_path / "curve.csv").mkdir()
+    done = call("calibrate", bundle, *words, "-o", tmp_path / name)
+    assert done.exit_code == 1
+    assert said in done.stderr
+
+
+def test_plan_describes_the_file(plan):
+    done = call("plan", "--plan", plan, "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout.splitlines()[-1])["steps"] == json.loads(plan.read_text())["plan"]
 
 
 def test_the_output_is_asked_for(bundle):

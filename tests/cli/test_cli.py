@@ -1,6 +1,8 @@
 """The command line: what it prints, what it writes, and how it refuses."""
 
+import errno
 import json
+import math
 import shutil
 
 import pytest
@@ -11,6 +13,8 @@ from diffusers import EulerAncestralDiscreteScheduler
 from PIL import Image
 
 from zeus_trt.cli import main
+from zeus_trt.errors import ZeusError
+from zeus_trt.export.agreement import Case, compare
 from zeus_trt.zeus_graph import SamplingProgram
 
 
@@ -114,6 +118,14 @@ def without_data(bundle, tmp_path):
     return copy
 
 
+def scheduler_of(content):
+    def write(bundle, tmp_path):
+        (tmp_path / "scheduler.json").write_bytes(content)
+        return tmp_path / "scheduler.json"
+
+    return write
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
@@ -124,12 +136,13 @@ def without_data(bundle, tmp_path):
         (("run", "BUNDLE", "--plan", "XFFF", "-o", "OUT"), "got X as the first step"),
         (("run", "BUNDLE", "--plan", "FFFR", "-o", "OUT"), "got R as the last step"),
         (("run", "BUNDLE", "--ratio", -1, "-o", "OUT"), "ratio: got -1"),
-        (("run", "BUNDLE", "--steps", 0, "-o", "OUT"), "num_steps: got 0"),
         (("run", "BUNDLE", "--label", 11, "-o", "OUT"), "label: got 11; expected 0..9"),
         (("run", "BUNDLE", "--label", -1, "-o", "OUT"), "label: got -1; expected 0..9"),
         (("run", "BUNDLE", "--predictor", "magic", "-o", "OUT"), "expected one of zeus"),
         (("run", "BUNDLE", "-o", "file/out.png"), "cannot be written"),
         (("run", "BUNDLE", "-o", "OUT.xyz"), "expected a picture's name"),
+        (("run", "BUNDLE", "--label", "0,1,2", "--num-images", 2, "-o", "OUT"), "--num-images: got 2 for 3"),
+        (("run", "BUNDLE", "--plan", "", "-o", "OUT"), "plan: got no steps"),
         (("compare", "BUNDLE", "--ratios", "0,-2"), "ratio: got -2"),
         (("compare", "BUNDLE", "-o", "file/folder"), "cannot be made"),
         (("export", "OTHER", "-o", "OUT"), "expected a folder with unet or transformer"),
@@ -138,9 +151,19 @@ def without_data(bundle, tmp_path):
         (("plan", "--steps", 50, "--ratio", -1), "ratio: got -1"),
         (("plan", "--plan", "FFX"), "got X as the last step"),
         (("plan", "--scheduler", "OTHER"), "expected a scheduler_config.json"),
+        (("plan", "--plan", ""), "plan: got no steps"),
+        (("plan", "--plan", "none.json"), "none.json: got No such file"),
         (("plan", "--scheduler", "ANCESTRAL"), "stochastic"),
+        (("plan", "--scheduler", scheduler_of(b"[1]")), "which does not load (no JSON object)"),
+        (("plan", "--scheduler", scheduler_of(b"\xff")), "which does not load ('utf-8' codec"),
+        (("plan", "--scheduler", scheduler_of(b'{"_class_name": 5}')), "got class '5'"),
+        (
+            ("plan", "--scheduler", scheduler_of(b'{"_class_name": "DDIMScheduler", "beta_schedule": "steep"}')),
+            "which does not load (steep is not implemented",
+        ),
         (("plan", "--predictor", "magic", "--scheduler", "LINEAR"), "expected one of zeus"),
         (("plan", "-o", "plan.xyz"), "expected a picture's name"),
+        (("plan", "-o", "plan.psd"), "expected a picture's name"),
         (("demo", "-o", "file/demo"), "cannot be written"),
     ],
     ids=lambda value: (
@@ -166,7 +189,48 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(bundle, tiny_model, tmp_pa
     assert [path.name for path in work.iterdir()] == ["file"]
 
 
-def test_usage_errors_exit_with_2(bundle):
-    assert call("compare", bundle, "--ratios", "a,b").exit_code == 2
-    assert call("run", bundle).exit_code == 2
-    assert call("plan", "--show-program").exit_code == 2
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("compare", "b", "--ratios", "a,b"), "'a,b' is not a list of whole numbers"),
+        (("compare", "b", "--steps", "9,0"), "0 is less than 1"),
+        (("compare", "b", "--backends", ""), "'' is not a list of names"),
+        (("compare", "b", "--solvers", ","), "',' is not a list of names"),
+        (("run", "b"), "Missing option '-o'"),
+        (("run", "b", "-o", "o", "--steps", 0), "0 is not in the range x>=1"),
+        (("run", "b", "-o", "o", "--frames", 0), "0 is not in the range x>=1"),
+        (("run", "b", "-o", "o", "--size", "-8x8"), "'-8x8' has a side below 1"),
+        (("run", "b", "-o", "o", "--size", "8x0"), "'8x0' has a side below 1"),
+        (("run", "b", "-o", "o", "--guidance-scale", "nan"), "nan is not a finite number"),
+        (("run", "b", "-o", "o", "--strength", 1.5), "1.5 is not in 0..1"),
+        (("export", "m", "-o", "o", "--size", "0x0"), "'0x0' has a side below 1"),
+        (("export", "m", "-o", "o", "--steps", -5), "-5 is less than 1"),
+        (("export", "m", "-o", "o", "--tolerance", "nan"), "nan is not a finite number"),
+        (("export", "m", "-o", "o", "--range", "foo=1-4"), "need --backend"),
+        (("export", "m", "-o", "o", "--batch", 3), "need --backend"),
+        (("export", "m", "-o", "o", "--gpu", "sm_89", "--backend", "onnxruntime"), "need --backend"),
+        (("verify", "b", "m", "--tolerance", -1), "-1 is not in 0..inf"),
+        (("study", "memory", "b", "-o", "o", "--guidance-scale", "inf"), "inf is not a finite number"),
+        (("plan", "--show-program"), "--show-program needs --scheduler"),
+        (("plan", "--predictor", "magic"), "--predictor needs --scheduler"),
+    ],
+    ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else "",
+)
+def test_usage_errors_exit_with_2(words, reason):
+    done = call(*words)
+    assert done.exit_code == 2, done.output
+    assert reason in done.stderr
+
+
+def test_no_error_is_within_a_tolerance_that_is_no_number():
+    inputs = {"sample": torch.ones(1, 4)}
+    with pytest.raises(ZeusError, match="verification: got a relative error"):
+        compare(lambda sample: (sample,), lambda sample: sample, [Case(inputs, inputs)], "toy", math.nan)
+
+
+def test_an_output_that_nobody_reads_is_no_error(monkeypatch):
+    def close(*args):
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr("zeus_trt.planning.make_plan", close)
+    assert (call("plan").exit_code, call("plan").stderr) == (1, "")

@@ -32,6 +32,17 @@ def test_compare_takes_lists_and_writes_a_report(bundle, tmp_path):
     assert (tmp_path / "report" / "report.html").is_file()
 
 
+def test_prompts_that_do_not_read_are_said_before_the_pipeline_is_loaded(tmp_path):
+    (tmp_path / "model_index.json").touch()
+    (tmp_path / "prompts.txt").write_bytes(b"\xff")
+    for name in ("prompts.txt", "none.txt"):
+        done = call("compare", tmp_path, "--prompts", tmp_path / name)
+        assert done.exit_code == 1
+        assert f"--prompts: got {tmp_path / name}, which does not read" in done.stderr
+    done = call("compare", tmp_path / "mistyped", "--prompts", tmp_path / "prompts.txt")
+    assert f"bundle: got {tmp_path / 'mistyped'} without a readable manifest.json" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [

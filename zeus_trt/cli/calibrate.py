@@ -5,23 +5,23 @@ from pathlib import Path
 import click
 
 from zeus_trt.cli.group import main
-from zeus_trt.cli.options import Numbers, echo_json, json_option, progress
+from zeus_trt.cli.options import Number, Numbers, echo_json, guidance_option, json_option, progress
 
 _path = click.Path(path_type=Path)
 
 
 @main.command()
 @click.argument("model")
-@click.option("--steps", default=50, show_default=True, help="Solver steps.")
+@click.option("--steps", type=click.IntRange(1), default=50, show_default=True, help="Solver steps.")
 @click.option("--solver", default="default", show_default=True, help="The checkpoint's own, or euler, unipc ...")
 @click.option("--budget", "nfe", type=int, help="Full steps.")
-@click.option("--speedup", type=float, help="Evaluations / full steps, at least.")
-@click.option("--min-psnr", type=float, help="PSNR in dB to the full run, at least.")
+@click.option("--speedup", type=Number(), help="Evaluations / full steps, at least.")
+@click.option("--min-psnr", type=Number(), help="PSNR in dB to the full run, at least.")
 @click.option("--pareto", is_flag=True, help="Many budgets: a table and a plot, beside the paper's presets.")
 @click.option("--check", type=_path, help="Measure this plan on new samples instead.")
 @click.option("--label", "labels", type=Numbers(), help="Class labels of the samples, in turn; all by default.")
 @click.option("--prompts", type=_path, help="For pipelines: a file with a prompt per line.")
-@click.option("--guidance-scale", type=float, help="1 turns it off.  [default: the pipeline's own, 2 of class labels]")
+@guidance_option
 @click.option("--engine", "bundle", type=_path, help="For pipelines: its bundle, to be run.")
 @click.option("--backend", help="Engine, such as aot-inductor.  [default: onnxruntime, eager for pipelines]")
 @click.option("--trajectories", type=_path, help="File of the recorded full runs.  [default: in the bundle]")
@@ -35,15 +35,15 @@ _path = click.Path(path_type=Path)
 def calibrate(model, nfe, speedup, min_psnr, pareto, check, output, as_json, **options) -> None:
     """Find the best plan for a bundle or a pipeline, its solver and a budget, from a few of its own trajectories."""
     from zeus_trt.calibration.calibrated_plan import CalibratedPlan
-    from zeus_trt.calibration.goals import Goal, check_plan, reach
+    from zeus_trt.calibration.goals import check_plan, reach
     from zeus_trt.calibration.pareto import trace_pareto
     from zeus_trt.calibration.task import open_task
 
     if not check and output is None:
         raise click.UsageError("-o is needed: where the plan goes")
-    goal = None if check or pareto else Goal(nfe, speedup, min_psnr)
+    goal = _choose_goal(check, pareto, nfe, speedup, min_psnr)
     if output:
-        output.parent.mkdir(parents=True, exist_ok=True)
+        _prepare(output, pareto)
     with progress(None) as bar:
         task = open_task(model, on_calls=bar.update, **options)
         found = CalibratedPlan.load(check) if check else None
@@ -52,3 +52,34 @@ def calibrate(model, nfe, speedup, min_psnr, pareto, check, output, as_json, **o
         result.save(output)
     click.echo(result.describe())
     echo_json(as_json, result.to_json())
+
+
+def _choose_goal(check, pareto, nfe, speedup, min_psnr):
+    from zeus_trt.calibration.goals import Goal
+
+    if not (check or pareto):
+        return Goal(nfe, speedup, min_psnr)
+    asked = {
+        "--check": check,
+        "--pareto": pareto or None,
+        "--budget": nfe,
+        "--speedup": speedup,
+        "--min-psnr": min_psnr,
+    }
+    given = [name for name, value in asked.items() if value is not None]
+    if len(given) > 1:
+        raise click.UsageError(f"{' and '.join(given)} exclude each other: give one of them")
+    return None
+
+
+def _prepare(output: Path, pareto: bool) -> None:
+    """Refuses a place for the result before the work, and makes its folder."""
+    from zeus_trt.errors import ZeusError
+    from zeus_trt.files import check_place
+
+    if output.suffix != ".json" and not pareto:
+        raise ZeusError(f"output: got {output.name}; expected a plan's name such as plan.json. Change the ending.")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    check_place(output)
+    for file in (output.with_suffix(".csv"), output.with_suffix(".png")) if pareto else ():
+        check_place(file)

@@ -5,16 +5,7 @@ from pathlib import Path
 import click
 
 from zeus_trt.cli.group import main
-from zeus_trt.cli.options import Numbers, echo_json, json_option, progress
-
-
-class Names(click.ParamType):
-    """Words with commas between them."""
-
-    name = "name,name,..."
-
-    def convert(self, value, param, ctx) -> tuple[str, ...]:
-        return value if isinstance(value, tuple) else tuple(part.strip() for part in value.split(",") if part.strip())
+from zeus_trt.cli.options import Names, Numbers, echo_json, guidance_option, json_option, progress
 
 
 @main.command()
@@ -24,18 +15,18 @@ class Names(click.ParamType):
 @click.option(
     "--ratios", type=Numbers(), default="0,2,3,4", show_default=True, help="Skipped steps after each full one."
 )
-@click.option("--plans", type=Names(), default="", help="More step plans: FFXRF,... or JSON files.")
+@click.option("--plans", type=Names(), default=(), help="More step plans: FFXRF,... or JSON files.")
 @click.option(
     "--predictors", "--predictor", default="zeus", show_default=True, type=Names(), help="Fill skipped steps."
 )
-@click.option("--steps", type=Numbers(), default="50", show_default=True, help="Solver steps.")
+@click.option("--steps", type=Numbers(1), default="50", show_default=True, help="Solver steps.")
 @click.option("--solvers", default="default", show_default=True, type=Names(), help="Such as euler,dpmpp-2m.")
-@click.option("--peers", type=Names(), default="", help="Caches to compare with, such as taylorseer,pab or pab=3.")
+@click.option("--peers", type=Names(), default=(), help="Caches to compare with, such as taylorseer,pab or pab=3.")
 @click.option("--metrics", type=Names(), help="Some of psnr,ssim,latent-error,temporal,lpips,fid; all by default.")
 @click.option("--prompts", type=click.Path(path_type=Path), help="File with a prompt per line, for pipelines.")
 @click.option("--label", "--labels", "labels", type=Numbers(), help="Class of every image, or one each: 7 or 0,1.")
 @click.option("--num-images", type=click.IntRange(1), default=8, show_default=True)
-@click.option("--guidance-scale", type=float, help="1 turns it off.  [default: the pipeline's own, 2 of class labels]")
+@guidance_option
 @click.option("--seed", default=0, show_default=True, help="Image k has the noise of seed + k.")
 @click.option("--mode", default="auto", show_default=True, help="auto, program, or step.")
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Timed runs of each row.")

@@ -6,7 +6,7 @@ import click
 
 from zeus_trt.cli.build import echo_engine, gpu_option, range_option, read_ranges, say, show_progress
 from zeus_trt.cli.group import main
-from zeus_trt.cli.options import Numbers, Range, Size
+from zeus_trt.cli.options import Number, Numbers, Range, Size
 
 
 def read_batch(ctx, param, value):
@@ -19,11 +19,11 @@ def read_batch(ctx, param, value):
 @click.option("--component", help="The denoiser, in a pipeline with two.")
 @click.option("--size", "sizes", multiple=True, type=Size(), help="Pixels to export a pipeline at, such as 512x448.")
 @click.option("--null-label", type=int, help="Label of unconditional rows.  [default: the model's last]")
-@click.option("--steps", type=Numbers(), default="20,30,50", show_default=True, help="Step counts of stored solvers.")
+@click.option("--steps", type=Numbers(1), default="20,30,50", show_default=True, help="Step counts of stored solvers.")
 @click.option("--precision", default="fp32", show_default=True, help="fp32, fp16 or bf16.")
 @click.option("--keep-fp32", multiple=True, help="Modules that stay in fp32, such as 'down_blocks.0.*'.")
 @click.option("--force", is_flag=True, help="Export bf16 weights in fp16, or fp16 weights in bf16.")
-@click.option("--tolerance", type=float, help="Largest relative error to eager.  [default: the precision's]")
+@click.option("--tolerance", type=Number(0), help="Largest relative error to eager.  [default: the precision's]")
 @click.option("--backend", "backends", multiple=True, help="Build an engine too: tensorrt-rtx, tensorrt, aot-inductor.")
 @gpu_option
 @click.option("--batch", metavar="LOW-HIGH", callback=read_batch, help="Images at once that engines serve.")
@@ -33,6 +33,8 @@ def export(model, output, backends, gpu, batch, ranges, steps, **settings) -> No
     """Export MODEL to a bundle, and verify it: a diffusers pipeline (folder or hub id), or a bare model folder."""
     from zeus_trt.export import export_with_engines
 
+    if (gpu or batch or ranges) and not set(backends) - {"onnxruntime"}:
+        raise click.UsageError("--gpu, --batch and --range need --backend: the engine that is built for them")
     click.echo(f"exporting {model} ...", err=True)
     with show_progress() as on_progress:
         bundle, records = export_with_engines(
@@ -50,7 +52,7 @@ def export(model, output, backends, gpu, batch, ranges, steps, **settings) -> No
 @click.argument("bundle", type=click.Path(path_type=Path))
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("--size", "sizes", multiple=True, type=Size(), help="Pixels to compare at, such as 512x448.")
-@click.option("--tolerance", type=float, help="Largest relative error to eager.  [default: the precision's]")
+@click.option("--tolerance", type=Number(0), help="Largest relative error to eager.  [default: the precision's]")
 def verify(bundle, model, sizes, tolerance) -> None:
     """Compare BUNDLE's graph again with the MODEL that it was exported from."""
     from zeus_trt.export import verify_bundle

@@ -1,5 +1,7 @@
 """The group of all commands, and how user errors are shown."""
 
+import errno
+
 import click
 
 from zeus_trt import __version__
@@ -15,6 +17,8 @@ class Commands(click.Group):
         except ZeusError as error:
             raise click.ClickException(str(error)) from error
         except OSError as error:
+            if error.errno == errno.EPIPE:  # nobody reads on: click ends quietly
+                raise
             raise click.ClickException(
                 f"file: got {error.filename or 'an error'} ({error.strerror}); expected a place with room that can be "
                 "read and written. Choose another."

@@ -1,6 +1,7 @@
 """Options that commands share, and what they do with their results."""
 
 import json
+import math
 import re
 import sys
 from pathlib import Path
@@ -8,16 +9,53 @@ from pathlib import Path
 import click
 
 
+class Names(click.ParamType):
+    """Words with commas between them."""
+
+    name = "name,name,..."
+
+    def convert(self, value, param, ctx) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+        names = tuple(part.strip() for part in value.split(",") if part.strip())
+        return names or self.fail(f"{value!r} is not a list of names such as a,b", param, ctx)
+
+
+class Number(click.ParamType):
+    """A number that is finite."""
+
+    name = "float"
+
+    def __init__(self, least: float = -math.inf, most: float = math.inf):
+        self.least, self.most = least, most
+
+    def convert(self, value, param, ctx) -> float:
+        number = click.FLOAT.convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number", param, ctx)
+        if not self.least <= number <= self.most:
+            self.fail(f"{value} is not in {self.least:g}..{self.most:g}", param, ctx)
+        return number
+
+
 class Numbers(click.ParamType):
     """Whole numbers with commas between them."""
 
     name = "n,n,..."
 
+    def __init__(self, least: float = -math.inf):
+        self.least = least
+
     def convert(self, value, param, ctx) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
         try:
-            return value if isinstance(value, tuple) else tuple(int(part) for part in value.split(","))
+            numbers = tuple(int(part) for part in value.split(","))
         except ValueError:
             self.fail(f"{value!r} is not a list of whole numbers such as 0,2,3", param, ctx)
+        if min(numbers) < self.least:
+            self.fail(f"{min(numbers)} is less than {self.least:g}", param, ctx)
+        return numbers
 
 
 class Range(click.ParamType):
@@ -44,9 +82,14 @@ class Size(click.ParamType):
             height, width = (int(part) for part in str(value).split("x"))
         except ValueError:
             self.fail(f"{value!r} is not a size such as 512x448", param, ctx)
+        if height < 1 or width < 1:
+            self.fail(f"{value!r} has a side below 1", param, ctx)
         return height, width
 
 
+guidance_option = click.option(
+    "--guidance-scale", type=Number(), help="1 turns it off.  [default: the pipeline's own, 2 of class labels]"
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="End stdout with one JSON line.")
 
 

@@ -5,17 +5,19 @@ from pathlib import Path
 import click
 
 from zeus_trt.cli.group import main
-from zeus_trt.cli.options import Numbers, Size, echo_json, json_option, progress
+from zeus_trt.cli.options import Number, Numbers, Size, echo_json, guidance_option, json_option, progress
 
 
 @main.command()
 @click.argument("model")
-@click.option("--prompt", "prompts", multiple=True, help="For pipelines: text of every image, or one per image.")
+@click.option("--prompt", "prompts", multiple=True, help="For pipelines: text of every image, or several in turn.")
 @click.option("--negative-prompt", help="For pipelines.")
-@click.option("--label", "labels", type=Numbers(), help="Class of every image, or one per image: 7 or 0,1,2.")
-@click.option("--num-images", type=click.IntRange(1), help="[default: one per prompt, 8 of class labels]")
-@click.option("--steps", default=50, show_default=True, help="Solver steps.")
-@click.option("--guidance-scale", type=float, help="1 turns it off.  [default: the pipeline's own, 2 of class labels]")
+@click.option("--label", "labels", type=Numbers(), help="Class of every image, or several in turn: 7 or 0,1,2.")
+@click.option(
+    "--num-images", type=click.IntRange(1), help="No fewer than prompts.  [default: as many, 8 of class labels]"
+)
+@click.option("--steps", type=click.IntRange(1), default=50, show_default=True, help="Solver steps.")
+@guidance_option
 @click.option("--seed", default=0, show_default=True, help="Image k has the noise of seed + k.")
 @click.option("--ratio", default=3, show_default=True, help="Skipped steps after each full one; 0 skips none.")
 @click.option("--plan", help="Step plan instead of --ratio: FFFFXRFXRF, or a .json of calibrate.")
@@ -24,9 +26,9 @@ from zeus_trt.cli.options import Numbers, Size, echo_json, json_option, progress
 @click.option("--backend", help="Engine, such as aot-inductor.  [default: the best that is here]")
 @click.option("--mode", default="auto", show_default=True, help="auto, program, or step.")
 @click.option("--size", type=Size(), help="For pipelines: pixels, such as 512x448.")
-@click.option("--frames", type=int, help="For pipelines of videos.")
-@click.option("--image", type=click.Path(path_type=Path), help="For pipelines: a picture to begin with.")
-@click.option("--strength", type=float, help="How much of the picture is made anew, 0..1.")
+@click.option("--frames", type=click.IntRange(1), help="For pipelines of videos.")
+@click.option("--image", type=click.Path(path_type=Path), help="For pipelines: a picture to begin with, or to follow.")
+@click.option("--strength", type=Number(0, 1), help="How much of the picture is made anew, 0..1.")
 @click.option("--device", help="For pipelines.  [default: a GPU if there is one]")
 @click.option("--dtype", help="For pipelines: fp32, fp16 or bf16.  [default: fp32]")
 @click.option("--compare-full", is_flag=True, help="Write the full run too, as NAME-full.")
@@ -38,7 +40,7 @@ def run(plan, as_json, **options) -> None:
     from zeus_trt.sampling import run_model
 
     made = run_model(
-        plan=read_plan(plan) if plan else None, progress=lambda: progress(None),
+        plan=None if plan is None else read_plan(plan), progress=lambda: progress(None),
         warn=lambda sentence: click.echo(f"warning: {sentence}", err=True), **options,
     )  # fmt: skip
     for one in made:

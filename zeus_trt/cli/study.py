@@ -5,14 +5,16 @@ from pathlib import Path
 import click
 
 from zeus_trt.cli.group import main
-from zeus_trt.cli.options import echo_json, json_option, progress
+from zeus_trt.cli.options import Number, echo_json, json_option, progress
 
 
 @main.command()
 @click.argument("name")
 @click.argument("path", metavar="BUNDLE|MODEL", type=click.Path(path_type=Path))
 @click.option("--num-images", type=click.IntRange(1), default=8, show_default=True)
-@click.option("--guidance-scale", default=2.0, show_default=True, help="Classifier-free guidance; 1 turns it off.")
+@click.option(
+    "--guidance-scale", type=Number(), default=2.0, show_default=True, help="Classifier-free guidance; 1 turns it off."
+)
 @click.option("--seed", default=0, show_default=True, help="Image k has the noise of seed + k.")
 @click.option("--rounds", type=click.IntRange(1), default=1, show_default=True, help="Timed runs of each row.")
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder for the report.")
