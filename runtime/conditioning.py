@@ -91,7 +91,8 @@ def check_labels(manifest: Manifest, name: str, labels: torch.Tensor) -> None:
     wrong = labels[(labels < 0) | (labels > max(known.null, known.count - 1))]
     if len(wrong):
         raise ZeusError(
-            f"label: got {int(wrong[0])}; expected 0..{known.count - 1}. Choose a class that the model knows."
+            f"label: got {int(wrong[0])}; expected 0..{known.count - 1}, or {known.null} for no class. "
+            "Choose one of these."
         )
 
 

@@ -1,7 +1,6 @@
 """`zeus-trt run` from prompts to files, with tiny pipelines of every family that the example writes."""
 
 import functools
-import importlib.util
 import json
 import runpy
 from types import SimpleNamespace
@@ -21,13 +20,7 @@ from zeus_trt.media import write_media
 HEIGHT, WIDTH, FRAMES = 64, 96, 9
 STEPS, PLAN = 12, "FFFFXRFXRFFF"
 VIDEOS = ("wan", "cogvideox")
-NEEDS_ACCELERATE = pytest.mark.skipif(
-    importlib.util.find_spec("accelerate") is None, reason="diffusers loads Wan with the library accelerate only"
-)
-FAMILIES = ["sd", "sdxl", "sd3", "flux", "cogvideox", pytest.param("wan", marks=NEEDS_ACCELERATE)]
-NO_SIZE = pytest.mark.xfail(strict=True, reason="--size is not told to a pipeline of image to image that takes it")
-NO_BATCH = pytest.mark.xfail(strict=True, reason="CogVideoX makes one video per prompt, so that capture sees no batch")
-NO_SOLVER = pytest.mark.xfail(strict=True, reason="export traces a solver that needs the picture's size")
+FAMILIES = ["sd", "sdxl", "sd3", "flux", "cogvideox", "wan"]
 write_pipeline = runpy.run_path(str(ROOT / "examples" / "tiny_pipeline.py"))["write_pipeline"]
 
 
@@ -126,9 +119,7 @@ def test_a_skipped_run_and_the_full_one_beside_it_in_files(run, family):
     assert 0 < np.abs(skipped.astype(float) - full).mean() < full.std() / 2
 
 
-@pytest.mark.parametrize(
-    "family", ["sd", "sdxl", pytest.param("sd3", marks=NO_SIZE), pytest.param("flux", marks=NO_SIZE)]
-)
+@pytest.mark.parametrize("family", ["sd", "sdxl", "sd3", "flux"])
 def test_image_to_image_is_the_pipeline_called_plainly(folder, run, tmp_path, family):
     pixels = np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH, 3), dtype=np.uint8)
     image = Image.fromarray(pixels)
@@ -145,17 +136,7 @@ def test_image_to_image_is_the_pipeline_called_plainly(folder, run, tmp_path, fa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "family",
-    [
-        "sd",
-        "sdxl",
-        "sd3",
-        pytest.param("flux", marks=NO_SOLVER),
-        pytest.param("cogvideox", marks=NO_BATCH),
-        pytest.param("wan", marks=NEEDS_ACCELERATE),
-    ],
-)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_the_engine_of_an_export_makes_the_same_pixels(folder, run, tmp_path, family):
     bundle = export(folder(family), tmp_path / "bundle")
     for more in ((), ("--prompt", "a dog"), ("--guidance-scale", 1)):
