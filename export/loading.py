@@ -32,13 +32,21 @@ def load_pipeline(name: str | Path, dtype: torch.dtype | None = None) -> Any:
     import diffusers
 
     try:
-        return diffusers.DiffusionPipeline.from_pretrained(str(name), torch_dtype=dtype or torch.float32)
+        return diffusers.DiffusionPipeline.from_pretrained(str(name), **say_dtype(dtype or torch.float32))
     except Exception as error:  # the hub, transformers, safetensors and diffusers each raise their own
         raise ZeusError(
             f"model: got {name}, which does not load ({str(error).strip().splitlines()[0]}); expected a pipeline "
             "folder saved by save_pretrained(), or the id of one on a hub that can be reached. Without a network give "
             "a local folder."
         ) from error
+
+
+def say_dtype(dtype: torch.dtype) -> dict[str, torch.dtype]:
+    """The argument of ``from_pretrained`` that this diffusers calls it by."""
+    import diffusers
+
+    is_new = tuple(int(part) for part in diffusers.__version__.split(".")[:2]) >= (0, 42)
+    return {"dtype" if is_new else "torch_dtype": dtype}
 
 
 def choose_settings(

@@ -11,6 +11,7 @@ import torch
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.axes import Symbol
 from zeus_trt.export.capture import BATCHED, CONDITIONING, LATENTS, TIMESTEP, Capture, Input
+from zeus_trt.export.loading import say_dtype
 from zeus_trt.files import digest_file
 from zeus_trt.runtime.arguments import flatten
 
@@ -97,7 +98,7 @@ def _load_denoiser(folder: Path) -> Any:
         )
     try:
         return model_class.from_pretrained(
-            folder, torch_dtype=torch.float32, use_safetensors=True, low_cpu_mem_usage=False
+            folder, **say_dtype(torch.float32), use_safetensors=True, low_cpu_mem_usage=False
         ).eval()
     except Exception as error:  # safetensors, diffusers and the file system each raise their own
         raise ZeusError(
