@@ -1,4 +1,4 @@
-# make demo | test | test-all | test-gpu | lint | format | bench. Each makes .venv on first use and keeps it.
+# make demo | test | test-all | test-gpu | lint | format. Each makes .venv on first use and keeps it.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready

@@ -12,8 +12,8 @@ Engines, each left out with its reason where it does not run, and the memory tha
     eager                the module itself
     cuda-graph           the same, replayed
     cuda-graph-nhwc      the same, its convolutions in channels_last memory, which fp16 on tensor cores wants
-    cuda-graph-compiled  the same again, its repeated blocks compiled first (a minute or two for SDXL)
-    aot-inductor         compiled as a whole: 3 minutes for sd21 on 16 cores, several times that for sdxl
+    cuda-graph-compiled  the same again, its repeated blocks compiled first (an estimated minute or two for SDXL)
+    aot-inductor         compiled as a whole: an estimated 3 minutes for sd21 on 16 cores, longer for sdxl
     aot-inductor-graph   the same package, replayed
     onnxruntime          the traced graph in ONNX Runtime, on a GPU with its CUDA provider
 

@@ -1,6 +1,7 @@
 """A diffusers pipeline and prompts, sampled by number."""
 
 import inspect
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -45,6 +46,7 @@ class PipelineWorkload:
         self.seed = seed
         self.bundle = bundle
         self._sessions: dict[str, Session] = {}
+        self._checked: set[str] = set()
         self._schedules: dict[tuple[int, str], tuple[int, dict[str, Any]]] = {}
         self._takes = inspect.signature(pipeline.__call__).parameters
 
@@ -124,16 +126,14 @@ class PipelineWorkload:
             if on_step:
                 on_step(step)
 
-        scheduler = None if solver == "default" else self._scheduler(solver)
-        is_new = backend not in self._sessions
-        engine = None if backend == EAGER else self._open(backend)
-        with accelerate(
-            self.pipeline, plan=plan, scheduler=scheduler, engine=engine, check=is_new, on_step=note, **options
-        ) as fast:
-            with self._explain(num_steps):
-                output = fast(**self._ask(numbers, num_steps), return_dict=False)
-            if solver == "default":
-                self._schedules[num_steps, solver] = len(fast.report.plan), fast.schedule
+        acceleration = accelerate(
+            self.pipeline, plan=plan, scheduler=self._scheduler(solver), on_step=note,
+            engine=None if backend == EAGER else self._open(backend), check=backend not in self._checked, **options,
+        )  # fmt: skip
+        with acceleration as fast, self._explain(num_steps):
+            output = fast(**self._ask(numbers, num_steps), return_dict=False)
+        self._checked.add(backend)
+        self._schedules[num_steps, solver] = len(fast.report.plan), fast.schedule
         latents = last[0].float().cpu()
         return Sample(latents, read_images(output[0], latents), fast.report)
 
@@ -145,6 +145,11 @@ class PipelineWorkload:
             asked["negative_prompt"] = [asked["negative_prompt"]] * len(own)
         if "image" in asked and "strength" in self._takes:  # image to image takes one each
             asked["image"] = [asked["image"]] * len(own)
+        elif "image" in asked and self.makes_videos and len(own) > 1:
+            raise ZeusError(
+                f"--image: got it for {len(own)} samples of a {type(self.pipeline).__name__}; expected one video at a "
+                "time. Ask for one."
+            )
         asked["generator"] = [torch.Generator().manual_seed(self.seed + number) for number in numbers]
         if "output_type" not in asked:
             asked["output_type"] = "pt" if getattr(self.pipeline, "vae", None) is not None else "latent"
@@ -159,7 +164,7 @@ class PipelineWorkload:
             if strength * num_steps < 1:
                 raise ZeusError(
                     f"--strength: got {strength:g} of {num_steps} steps, which leaves none; expected at least "
-                    f"{1 / num_steps:.2g}. Raise it, or the steps."
+                    f"{math.ceil(1000 / num_steps) / 1000:g}. Raise it, or the steps."
                 ) from error
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise ZeusError(
@@ -173,9 +178,8 @@ class PipelineWorkload:
             def plan(total: int) -> StepPlan:
                 return StepPlan("F" + "R" * (total - 2) + "F" * (total > 1))
 
-            scheduler = None if solver == "default" else self._scheduler(solver)
             with (
-                accelerate(self.pipeline, plan=plan, predictor="reuse", scheduler=scheduler) as fast,
+                accelerate(self.pipeline, plan=plan, predictor="reuse", scheduler=self._scheduler(solver)) as fast,
                 self._explain(num_steps),
             ):
                 fast(**{**self._ask([0], num_steps), "output_type": "latent"})

@@ -11,7 +11,7 @@ from zeus_trt.calibration.calibrated_plan import CalibratedPlan
 from zeus_trt.calibration.gram import Gram
 from zeus_trt.calibration.pipeline_workload import EAGER
 from zeus_trt.calibration.record import make_tag, record
-from zeus_trt.calibration.workload import SessionWorkload, Workload
+from zeus_trt.calibration.workload import SessionWorkload, Workload, choose_guidance
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.loading import is_pipeline
 from zeus_trt.runtime import Bundle
@@ -119,7 +119,7 @@ def open_task(
         if prompts or bundle:
             option = "--prompts" if prompts else "--engine"
             raise ZeusError(f"{option}: got it for a bundle; expected a pipeline. Leave it out.")
-        scale = (2.0 if opened.manifest.labels else 1.0) if guidance_scale is None else guidance_scale
+        scale = choose_guidance(opened, guidance_scale)
         workload = SessionWorkload(opened, labels, scale, seed)
     if trajectories is None and opened:
         tag = make_tag(workload, workload.program(steps, solver), steps, solver, backend)

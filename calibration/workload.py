@@ -12,6 +12,9 @@ from zeus_trt.runtime.engines import open_engine
 from zeus_trt.runtime.scheduler import make_scheduler, read_config
 from zeus_trt.zeus_graph import Predictor, SolverProgram, StepPlan
 
+LABEL_GUIDANCE = 2.0
+"""Guidance of models of class labels, where nothing is asked; a pipeline has its own."""
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -81,6 +84,13 @@ class Workload(Protocol):
             on_call: Called after every call of the denoiser.
         """
         ...
+
+
+def choose_guidance(bundle: Bundle, asked: float | None) -> float:
+    """The scale that is asked for; else that of models of class labels, and none for others."""
+    if asked is not None:
+        return asked
+    return LABEL_GUIDANCE if bundle.manifest.labels else 1.0
 
 
 class SessionWorkload:

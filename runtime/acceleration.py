@@ -5,7 +5,7 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +67,10 @@ def accelerate(
         ZeusError: No pipeline with a scheduler and a denoiser, another argument than these, or a bundle of another
             pipeline. The twin raises it where a run does not work in steps of a denoiser and ``scheduler.step``.
     """
-    if hasattr(pipeline, _MARK):
+    if any(hasattr(part, _MARK) for part in (pipeline, scheduler, *_parts(pipeline).values())):
         raise ZeusError(
-            f"pipeline: got a {type(pipeline).__name__} that is accelerated already; expected the one it was made of. "
-            "Accelerate that."
+            f"pipeline: got a {type(pipeline).__name__} that is accelerated already, or has parts that are; expected "
+            "what it was made of. Accelerate that."
         )
     names = find_denoisers(pipeline)
     if not names or _parts(pipeline).get("scheduler") is None:
@@ -100,18 +100,19 @@ class _Block(AbstractContextManager):
 
     def __init__(self, acceleration: "_Acceleration", engine: Session | str | Path | Bundle | None, check: bool):
         self._acceleration, self._engine, self._check = acceleration, engine, check
-        self._own: Session | None = None
+        self._opened = ExitStack()
 
     def __enter__(self) -> Any:
-        if self._engine is not None and not isinstance(self._engine, Session):
-            self._own = self._engine = Session(self._engine)
-        if self._engine is not None:
-            self._acceleration.use(self._engine, self._check)
+        engine = self._engine
+        if engine is not None:
+            with ExitStack() as opened:
+                session = engine if isinstance(engine, Session) else opened.enter_context(Session(engine))
+                self._acceleration.use(session, self._check)
+                self._opened = opened.pop_all()
         return self._acceleration.twin
 
     def __exit__(self, *error: Any) -> None:
-        if self._own:
-            self._own.close()
+        self._opened.close()
 
 
 def _choose(plan: StepPlan | Callable[[int], StepPlan] | None, ratio: int) -> Callable[[int], StepPlan]:
@@ -159,7 +160,7 @@ class _Acceleration:
         def call(twin: Any, *args: Any, **kwargs: Any) -> Any:
             return self._run.call(name, self._denoisers[name], *args, **kwargs)
 
-        vars(self.twin)[name] = _imitate(module, __call__=call)
+        vars(self.twin)[name] = _imitate(module, __call__=call, **{_MARK: True})
 
     def use(self, session: Session, check: bool) -> None:
         """Has an engine answer in the place of a denoiser.
@@ -174,7 +175,7 @@ class _Acceleration:
                 f"engine: got a bundle of a {name}; expected one of {', '.join(self._denoisers)}, the denoisers of "
                 f"this {type(self._pipeline).__name__}. Give the bundle of this pipeline."
             )
-        module = self._denoisers[name]
+        module = getattr(self._pipeline, name)
         call = EngineCall(session.engine, manifest, type(getattr(module, "_orig_mod", module)))
         self._denoisers[name] = CheckedCall(call, module) if check else call
         self._backend = getattr(session.engine, "backend", type(session.engine).__name__)
@@ -190,7 +191,8 @@ class _Acceleration:
                     "Accelerate the pipeline once for each thread."
                 )
             self._run = run = self._begin()
-            vars(twin).pop("_num_timesteps", None)  # that of the run before
+            for name in ("_num_timesteps", "report", "schedule"):  # of the run before
+                vars(twin).pop(name, None)
             try:
                 result = own_call(twin, *args, **kwargs)
             finally:
@@ -214,9 +216,10 @@ class _Acceleration:
         own_assign: Any = cls.__setattr__
 
         def assign(twin: Any, name: str, value: Any) -> None:
-            if name == "scheduler" and not hasattr(value, _MARK):
+            is_new = name in ("scheduler", *self._denoisers) and value is not vars(twin)[name]
+            if is_new and name == "scheduler" and not hasattr(value, _MARK):
                 value = self._count_steps(value)
-            elif name in self._denoisers and value is not vars(twin)[name]:
+            elif is_new:
                 raise ZeusError(
                     f"{name}: got another one for a pipeline that is accelerated; expected it before. Give it to the "
                     "pipeline itself, then accelerate that."
@@ -273,5 +276,5 @@ def _imitate(thing: Any, **methods: Any) -> Any:
 
 
 def _subclass(base: type, **methods: Any) -> type:
-    """A class that a pipeline does not tell from ``base``: only ``type(x) is base`` would."""
+    """A class that a pipeline does not tell from ``base``; ``from_pipe`` does, which asks for the very class."""
     return type(base.__name__, (base,), {**methods, "__module__": base.__module__, "__qualname__": base.__qualname__})

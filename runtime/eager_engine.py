@@ -45,7 +45,6 @@ class EagerEngine(Engine):
         if cuda_graph and device.type != "cuda":
             raise ZeusError(f"eager: got a CUDA graph on {device}; expected a module on a CUDA device. Move it.")
         self._module: Any = module
-        self._parts = list(module.modules())  # walking the tree takes milliseconds
         self._nest = nest
         self._options = {"return_dict": False} if "return_dict" in inspect.signature(module.forward).parameters else {}
         self._dtypes = {spec.name: getattr(torch, spec.dtype) for spec in inputs}
@@ -77,5 +76,12 @@ class EagerEngine(Engine):
         return output if isinstance(output, torch.Tensor) else output[0]
 
     def _find_addresses(self) -> tuple[int, ...]:
-        own = (part for module in self._parts for part in (*module._parameters.values(), *module._buffers.values()))
-        return tuple(weight.data_ptr() for weight in own if weight is not None)
+        """Of parameters and buffers; by hand, since ``parameters()`` takes milliseconds over a large model."""
+        found: list[int] = []
+        left = [self._module]
+        while left:
+            module = left.pop()
+            left += (child for child in module._modules.values() if child is not None)
+            for own in (module._parameters, module._buffers):
+                found += (weight.data_ptr() for weight in own.values() if weight is not None)
+        return tuple(found)

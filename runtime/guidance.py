@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 
@@ -126,7 +127,7 @@ def _widen(output: torch.Tensor) -> torch.Tensor:
 
 
 def _check_number(name: str, value: float, low: float, high: float) -> None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
     if not is_number or not math.isfinite(value) or not low <= value <= high:
         takes = "a number" if high == math.inf else f"a number from {low:g} to {high:g}"
         raise ZeusError(f"{name}: got {value!r}; expected {takes}. Change it.")

@@ -15,6 +15,7 @@ from zeus_trt.runtime.calls import Stopwatch
 from zeus_trt.runtime.drift import DriftController, insert_full
 from zeus_trt.runtime.finite_guard import FiniteGuard
 from zeus_trt.runtime.loop import Step
+from zeus_trt.runtime.request import expect
 from zeus_trt.zeus_graph import Predictor, StepController, StepPlan
 from zeus_trt.zeus_graph.trace import read_sigmas
 
@@ -55,7 +56,7 @@ class PipelineRun:
     _began: float = 0.0
     _stepped: int = 0  # calls of scheduler.step since the last of the denoiser: several where there are modalities
     _places: Counter = field(default_factory=Counter)
-    _answers: dict[tuple[str, int], tuple[torch.Size | None, Any]] = field(default_factory=dict)
+    _answers: dict[tuple[str, int], tuple[list[torch.Size], Any]] = field(default_factory=dict)
     _controllers: list[StepController | DriftController] = field(default_factory=list)
     _expert: str = ""  # whom the step before called first
     _guard: FiniteGuard | None = None
@@ -91,19 +92,19 @@ class PipelineRun:
             self._welcome(name)
         place = name, self._places[name]
         self._places[name] += 1
-        first = next(iter(_tensors((args, kwargs))), None)
-        shape = None if first is None else first.shape
+        given = _tensors((args, kwargs))
+        shapes = [tensor.shape for tensor in given]
         then, answer = self._answers.get(place, (None, None))
-        if not self._is_full() and answer is not None and then == shape:
+        if not self._is_full() and then == shapes:
             return pytree.tree_map_only(torch.Tensor, _copy, answer)
-        self._watch = self._watch or Stopwatch(torch.device("cpu") if first is None else first.device)
+        self._watch = self._watch or Stopwatch(given[0].device if given else torch.device("cpu"))
         answer = self._watch.run(denoiser, *args, **kwargs)
         self.calls += 1
         if self.on_call:
             self.on_call()
         # Of several tensors, those of a ControlNet, none is read at a skipped step but by a denoiser that is skipped.
         keep = _copy if len(_tensors(answer)) == 1 else _blank
-        self._answers[place] = shape, pytree.tree_map_only(torch.Tensor, keep, answer)
+        self._answers[place] = shapes, pytree.tree_map_only(torch.Tensor, keep, answer)
         return answer
 
     def step(
@@ -124,7 +125,8 @@ class PipelineRun:
             )
         if self.plan is None:
             total = count()
-            self.plan = self.choose_plan(total).check_length(total)
+            expect("plan", chosen := self.choose_plan(total), StepPlan, "a StepPlan from what makes it")
+            self.plan = chosen.check_length(total)
         if self._stepped == len(self._controllers) and self._index == 0:
             grid = _read_grid(scheduler, arguments["timestep"], self.plan, self.predictor)
             self._controllers.append(self._make_controller(grid))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -51,17 +51,17 @@ class Request:
             check_count("begin", self.start.begin, 0)
         if wrong := [name for name in self.schedule if not isinstance(name, str) or name in _OURS]:
             raise ZeusError(f"schedule: got {wrong[0]!r}; expected other arguments of set_timesteps. Leave it out.")
-        object.__setattr__(self, "seed", _read_seed(self.seed))
+        object.__setattr__(self, "seed", read_seed(self.seed))
         check_threshold(self.drift_threshold)
 
 
 def check_count(name: str, value: Any, least: int) -> None:
     """Refuses what is no whole number of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise ZeusError(f"{name}: got {value!r}; expected a whole number of at least {least}. Change it.")
 
 
-def _read_seed(seed: Any) -> int | list[int]:
+def read_seed(seed: Any) -> int | list[int]:
     """Plain integers of whatever kind of integer, or of a sequence of such."""
     seed = seed.tolist() if isinstance(seed, np.ndarray) else seed
     rows = list(seed) if isinstance(seed, list | tuple | range) else None
@@ -73,7 +73,7 @@ def _read_seed(seed: Any) -> int | list[int]:
 
 def check_threshold(threshold: Any) -> None:
     """Refuses what is no threshold of drift."""
-    is_number = isinstance(threshold, int | float) and not isinstance(threshold, bool)
+    is_number = isinstance(threshold, Real) and not isinstance(threshold, bool)
     if threshold is not None and not (is_number and threshold > 0):
         raise ZeusError(f"drift_threshold: got {threshold!r}; expected a number above 0, or infinity. Change it.")
 

@@ -54,6 +54,9 @@ class Session:
         expect("bundle", bundle, (str, Path, Bundle), "a folder or an opened bundle")
         expect("engine", engine, (Callable, type(None)), "a denoiser; name a backend instead to open one")
         self.bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
+        if engine is not None and (backend != "auto" or cuda_graph):
+            asked = f"the backend {backend}" if backend != "auto" else "cuda_graph"
+            raise ZeusError(f"engine: got one, and {asked}; expected either. Leave one of them out.")
         self.engine: Denoiser
         if engine is None:
             self.engine, self.backend_reason = choose_engine(self.bundle, backend, device, cuda_graph)
@@ -61,7 +64,7 @@ class Session:
             self.engine, self.backend_reason = engine, "given"
         info = getattr(self.engine, "info", None)
         self._device = info.device if info else check_device(device) if device else None
-        if info and device and check_device(device).type != info.device.type:
+        if info and device and check_device(device) not in (info.device, torch.device(info.device.type)):
             raise ZeusError(f"device: got {device} beside an engine on {info.device}; expected none. Leave it out.")
         self.solver = Solver(self.bundle, scheduler)
 

@@ -86,7 +86,7 @@ def prepare(scheduler: Any, num_steps: int, begin: int, schedule: Mapping[str, A
             f"{name}.set_timesteps: got {schedule}, which raised {type(error).__name__} ({error}); expected arguments "
             "that it takes. Change them."
         ) from error
-    if not np.isfinite(torch.as_tensor(prepared.timesteps).tolist()).all():
+    if not torch.as_tensor(prepared.timesteps).isfinite().all():
         raise ZeusError(
             f"{name}.set_timesteps: got {schedule}, which makes timesteps that are not finite; expected a schedule of "
             "numbers. Change them."

@@ -10,10 +10,10 @@ from zeus_trt.calibration.peers import Peer
 from zeus_trt.calibration.quality import METRICS, check_metrics
 from zeus_trt.calibration.subject import EAGER, Subject, describe_pipeline, open_subject
 from zeus_trt.calibration.task import read_prompts
+from zeus_trt.calibration.workload import LABEL_GUIDANCE
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.loading import is_pipeline
 from zeus_trt.pipelines import open_pipeline
-from zeus_trt.sampling import LABEL_GUIDANCE
 
 
 def run_comparison(

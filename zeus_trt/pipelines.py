@@ -159,6 +159,7 @@ def _read_image(file: Path) -> Any:
 
 def _round_size(pipeline: Any, picture: Any) -> tuple[int, int]:
     """Height and width of a picture, rounded down to what patches of two latents make."""
-    step = 2 * getattr(pipeline, "vae_scale_factor", 8)
+    names = ("vae_scale_factor", "vae_scale_factor_spatial", "vae_spatial_compression_ratio")
+    step = 2 * max((getattr(pipeline, name, 1) for name in names if getattr(pipeline, name, None)), default=8)
     width, height = (max(side // step, 1) * step for side in picture.size)
     return height, width

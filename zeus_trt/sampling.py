@@ -8,7 +8,7 @@ from typing import Any
 
 from zeus_trt.calibration.calibrated_plan import CalibratedPlan
 from zeus_trt.calibration.pipeline_workload import EAGER, PipelineWorkload
-from zeus_trt.calibration.workload import SessionWorkload, Workload
+from zeus_trt.calibration.workload import SessionWorkload, Workload, choose_guidance
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.loading import is_pipeline
 from zeus_trt.files import check_place
@@ -17,10 +17,9 @@ from zeus_trt.pipelines import name_option, open_pipeline
 from zeus_trt.runtime import Bundle
 from zeus_trt.runtime.engines import choose_engine
 from zeus_trt.runtime.report import Report
+from zeus_trt.runtime.request import read_seed
 from zeus_trt.zeus_graph import Predictor, StepPlan
 
-LABEL_GUIDANCE = 2.0
-"""Guidance of models of class labels, where nothing is asked; a pipeline has its own."""
 NUM_LABELLED = 8
 """Images of a bundle, where nothing is asked; a pipeline makes one per prompt."""
 
@@ -92,6 +91,7 @@ def run_model(
     files = [output, *([output.with_name(f"{output.stem}-full{output.suffix}")] if compare_full else [])]
     for file in files:
         check_place(file)
+    _spread(ratio)(1), Predictor.parse(predictor), read_seed(seed)  # each refuses what is none, before anything loads
     asked = {name: value for name, value in asked.items() if value not in (None, ())}
     workload, backend = _open(model, backend, labels, guidance_scale, seed, asked)
     plan, rule_of_skipped = _fit_plan(plan, predictor, workload, steps, backend, warn)
@@ -133,8 +133,7 @@ def _open(
     if asked:
         raise ZeusError(f"{name_option(next(iter(asked)))}: got it for a bundle; expected a pipeline. Leave it out.")
     engine = choose_engine(bundle, backend or "auto")[0]
-    if guidance_scale is None:
-        guidance_scale = LABEL_GUIDANCE if bundle.manifest.labels else 1.0
+    guidance_scale = choose_guidance(bundle, guidance_scale)
     return SessionWorkload(bundle, labels, guidance_scale, seed, {engine.backend: engine}), engine.backend
 
 

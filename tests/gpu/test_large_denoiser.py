@@ -1,7 +1,7 @@
 """UNets of real size, random weights in fp16: the table of engines and ratios, and what a skipped step costs.
 
 AOTInductor takes longer over SDXL than `make test-gpu` may take in all: ZEUS_GPU_SDXL_AOT=1 adds it, at some 8 minutes.
-Estimates on one H100 with 16 cores, by calls measured before: SDXL 30 s to make and measure eager, 15 s per graph, a
+Estimates on one H100 with 16 cores: SDXL 30 s to make and measure eager, 15 s per graph, a
 minute or two to compile its blocks; SD 2.1 10 s per engine, and 3 minutes to compile its package, which two engines
 open. ONNX Runtime, where it has CUDA, takes 2 minutes. It has not been run on a GPU in this form yet.
 """

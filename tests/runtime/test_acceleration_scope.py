@@ -7,13 +7,15 @@ import pytest
 import torch
 from pipelines import FAMILIES
 
+from zeus_trt.calibration.pipeline_workload import PipelineWorkload
 from zeus_trt.errors import ZeusError
 from zeus_trt.export import export_pipeline
-from zeus_trt.runtime import accelerate
+from zeus_trt.runtime import Session, accelerate
 from zeus_trt.runtime.pipeline_run import PipelineRun
 from zeus_trt.zeus_graph import Predictor, StepPlan
 
 EMBEDS = torch.randn(2, 7, 16, generator=torch.Generator().manual_seed(3))
+ASKED = {"prompt_embeds": EMBEDS[:1], "negative_prompt_embeds": EMBEDS[1:], "height": 64, "width": 64}
 INPUTS = torch.ones(1, 4, 8, 8), 500.0, EMBEDS[:1]
 
 
@@ -24,11 +26,8 @@ def make(scheduler=None):
 
 
 def ask(pipeline, steps=12, **changes):
-    settings = {
-        "prompt_embeds": EMBEDS[:1], "negative_prompt_embeds": EMBEDS[1:], "height": 64, "width": 64,
-        "num_inference_steps": steps, "output_type": "latent", "generator": torch.Generator().manual_seed(0),
-    }  # fmt: skip
-    return pipeline(**{**settings, **changes}).images
+    settings = {"output_type": "latent", "generator": torch.Generator().manual_seed(0), **changes}
+    return pipeline(**{**ASKED, "num_inference_steps": steps, **settings}).images
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -95,6 +94,7 @@ def test_calls_outside_of_a_run_are_not_skipped():
             with pytest.raises(RuntimeError, match="enough"):
                 ask(fast, callback_on_step_end=stop)
             assert torch.equal(fast.unet(*INPUTS)[0], expected)
+            assert not hasattr(fast, "report")
             ask(fast)
             assert torch.equal(fast.unet(*INPUTS)[0], expected)
 
@@ -201,25 +201,55 @@ def test_predictors_on_a_grid_know_where_a_run_ends():
     assert seen[0] == [float(t) for t in fast.scheduler.timesteps[:12]]
 
 
-def test_an_engine_of_slightly_other_weights_is_refused(tmp_path):
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
     family = FAMILIES["sd15"]
-    bundle = export_pipeline(
-        family.make(), tmp_path / "bundle", settings=family.settings, unseen=family.unseen, steps=()
-    )
-    other = make()
-    with accelerate(other, engine=bundle) as fast:
-        assert ask(fast).isfinite().all()
+    folder = tmp_path_factory.mktemp("sd15") / "bundle"
+    return export_pipeline(family.make(), folder, settings=family.settings, unseen=family.unseen, steps=())
+
+
+def change_weights(pipeline):
+    """By 2 %."""
     with torch.no_grad():
-        for parameter in other.unet.parameters():
+        for parameter in pipeline.unet.parameters():
             parameter.mul_(1 + 0.02 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
-    with accelerate(other, engine=bundle) as fast, pytest.raises(ZeusError, match="exported from other weights"):
-        ask(fast)
+    return pipeline
+
+
+def test_an_engine_of_slightly_other_weights_is_refused(bundle):
+    with accelerate(make(), engine=bundle) as fast:
+        assert ask(fast).isfinite().all()
+    block = accelerate(change_weights(make()), engine=bundle)
+    for _ in range(2):
+        with block as fast, pytest.raises(ZeusError, match="exported from other weights"):
+            ask(fast)
+
+
+def test_a_workload_checks_until_an_engine_fits(bundle):
+    class Embedded(type(make())):
+        def __call__(self, prompt, num_inference_steps, **settings):
+            return super().__call__(**ASKED, num_inference_steps=num_inference_steps, **settings)
+
+    pipeline = Embedded(**change_weights(make()).components, requires_safety_checker=False)
+    workload = PipelineWorkload(pipeline, ["a"], {}, 0, bundle)
+    for _ in range(2):
+        with pytest.raises(ZeusError, match="exported from other weights"):
+            workload.sample(StepPlan("FFFF"), [0], num_steps=4, backend="onnxruntime")
+
+
+def test_a_session_of_a_bundle_that_is_refused_is_closed(bundle, monkeypatch):
+    closed, own_close = [], Session.close
+    monkeypatch.setattr(Session, "close", lambda session: closed.append(own_close(session)))
+    with pytest.raises(ZeusError, match="bundle of a unet"), accelerate(FAMILIES["sd3"].make(), engine=bundle):
+        pass
+    assert closed
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"plan": "FFXF"}, "plan: got 'FFXF'; expected a StepPlan"),
+        ({"plan": lambda total: "F" * total}, "plan: got str; expected a StepPlan"),
         ({"plan": lambda total: StepPlan.uniform(total + 1, 3)}, "plan: got 13 steps; expected 12"),
         ({"scheduler": "euler"}, "scheduler: got 'euler'; expected a diffusers scheduler"),
         ({"scheduler": diffusers.DDIMScheduler}, "scheduler: got .*; expected a diffusers scheduler"),
@@ -236,8 +266,13 @@ def test_wrong_arguments_are_refused(arguments, message):
 
 def test_twins_and_misuse():
     pipeline = make()
-    with accelerate(pipeline) as fast, pytest.raises(ZeusError, match="is accelerated already"):
-        accelerate(fast)
+    with accelerate(pipeline) as fast:
+        again = type(pipeline)(**fast.components, requires_safety_checker=False)
+        for parts in ({"pipeline": fast}, {"pipeline": again}, {"pipeline": pipeline, "scheduler": fast.scheduler}):
+            with pytest.raises(ZeusError, match="is accelerated already, or has parts that are"):
+                accelerate(**parts)
+        with accelerate(pipeline) as other, pytest.raises(ZeusError, match="scheduler: got another one"):
+            other.scheduler = fast.scheduler
     with pytest.raises(TypeError, match="not callable"):
         accelerate(pipeline)("a prompt")
     run = PipelineRun(lambda total: StepPlan("F" * total), Predictor())

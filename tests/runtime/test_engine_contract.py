@@ -200,3 +200,15 @@ def test_the_caller_may_own_the_output(engine):
     for wrong in (torch.zeros(1, 4, 8, 8), [0.0]):
         with pytest.raises(ZeusError, match=r"out: got .*; expected a tensor of \(2, 4, 8, 8\)"):
             engine(**inputs, out=wrong)
+
+
+def test_a_graph_would_see_layers_that_are_replaced():
+    """What tells CUDA graphs that a module is no longer the one that they were captured of."""
+    module = torch.nn.Sequential(Toy()).eval()
+    engine = EagerEngine(module, SPECS["float32"])
+    before = engine._find_addresses()
+    assert before == engine._find_addresses()
+    module[0].conv = torch.nn.Conv2d(4, 4, 3, padding=1)
+    replaced = engine._find_addresses()
+    module[0].register_buffer("more", torch.zeros(1))
+    assert len({before, replaced, engine._find_addresses()}) == 3

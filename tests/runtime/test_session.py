@@ -305,6 +305,8 @@ def test_what_makes_no_session_is_refused():
         ({"bundle": 3}, "bundle: got int; expected a folder"),
         ({"engine": "onnxruntime"}, "engine: got str; expected a denoiser; name a backend"),
         ({"engine": denoise, "device": "nonsense"}, "device: got 'nonsense'"),
+        ({"engine": denoise, "backend": "tensorrt"}, "engine: got one, and the backend tensorrt"),
+        ({"engine": denoise, "cuda_graph": True}, "engine: got one, and cuda_graph"),
     ):
         with pytest.raises(ZeusError, match=message):
             Session(**{"bundle": bundle, **wrong})
