@@ -191,7 +191,7 @@ class _Acceleration:
                     "Accelerate the pipeline once for each thread."
                 )
             self._run = run = self._begin()
-            for name in ("_num_timesteps", "report", "schedule"):  # of the run before
+            for name in ("report", "schedule"):  # of the run before
                 vars(twin).pop(name, None)
             try:
                 result = own_call(twin, *args, **kwargs)
@@ -246,6 +246,7 @@ class _Acceleration:
         def set_timesteps(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
             vars(self.twin)["schedule"] = bind(inspect.signature(own_schedule), scheduler, *args, **kwargs)
             self._run.restart()
+            vars(self.twin).pop("_num_timesteps", None)  # that of the loop before; a pipeline tells its own later
             return own_schedule(scheduler, *args, **kwargs)
 
         counting = copy.deepcopy(scheduler)

@@ -134,13 +134,17 @@ def test_each_loop_has_a_plan_of_its_own():
     once = StepPlan.uniform(12, 3).steps
     assert fast.report.plan == once + once
     assert fast.report.nfe == 2 * once.count("F") == fast.report.engine_calls
-    with accelerate(pipeline, ratio=3) as fast:
+    seen = []
+    with accelerate(pipeline, ratio=3, on_step=seen.append) as fast:
         again = type(pipeline)(**fast.components, requires_safety_checker=False)
         assert torch.equal(ask(again), ask(again))
+        ask(fast)
+        seen.clear()
         with torch.no_grad():
-            fast.scheduler.set_timesteps(5)
+            fast.scheduler.set_timesteps(6)
             for t in fast.scheduler.timesteps:
                 fast.scheduler.step(fast.unet(INPUTS[0], t, INPUTS[2])[0], t, INPUTS[0])
+        assert "".join(step.kind for step in seen) == StepPlan.uniform(6, 3).steps
 
 
 def test_guidance_that_begins_at_a_skipped_step():
