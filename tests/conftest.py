@@ -31,6 +31,15 @@ def digits_bundle(tmp_path_factory):
     return make
 
 
+@pytest.fixture(scope="module")
+def one_thread():
+    """Tiny tensors: a second thread only waits."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(scope="session")
 def open_session(digits_bundle):
     """Opens a digits model by name; one thread, since the test workers share the cores."""

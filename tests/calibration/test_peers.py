@@ -18,14 +18,6 @@ STEPS = 10
 
 
 @pytest.fixture(scope="module")
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture(scope="module")
 def compared(digits_bundle, one_thread):
     model = MODELS / "digits-dit-flow"
     subject = open_subject(digits_bundle("dit-flow"), model=model, backends=("eager",), guidance_scale=2.0)

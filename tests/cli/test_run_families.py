@@ -24,13 +24,7 @@ FAMILIES = ["sd", "sdxl", "sd3", "flux", "cogvideox", "wan"]
 write_pipeline = runpy.run_path(str(ROOT / "examples" / "tiny_pipeline.py"))["write_pipeline"]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Tiny tensors: a second thread only waits."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

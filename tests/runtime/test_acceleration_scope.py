@@ -30,12 +30,7 @@ def ask(pipeline, steps=12, **changes):
     return pipeline(**{**ASKED, "num_inference_steps": steps, **settings}).images
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_guidance_that_remembers_follows_the_paper():
