@@ -92,10 +92,7 @@ class PipelineWorkload:
         on_call: Callable[[], None] | None = None,
     ) -> Sample:
         """Makes the samples of these numbers, as one batch."""
-        return self.sample(
-            setting.plan, numbers, num_steps=setting.num_steps, predictor=setting.predictor, solver=setting.solver,
-            backend=setting.backend, mode=setting.mode, on_step=on_step, on_call=on_call,
-        )  # fmt: skip
+        return self.sample(numbers=numbers, on_step=on_step, on_call=on_call, **vars(setting))
 
     def sample(
         self,
