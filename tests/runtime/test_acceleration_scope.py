@@ -33,46 +33,29 @@ def ask(pipeline, steps=12, **changes):
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def test_guidance_that_remembers_follows_the_paper():
-    """Momentum over the branches' difference: at skipped steps it sees their last outputs, not zeros."""
+def test_guidance_that_remembers_sees_the_last_outputs():
+    """At skipped steps each branch is answered by its last output: zeros would lead momentum astray."""
+    seen = []
 
-    class Momentum(type(make())):
-        def __call__(self, answer, noise, steps=12):
-            self.scheduler.set_timesteps(steps)
-            latents, running = noise * self.scheduler.init_noise_sigma, 0.0
+    class Branches(type(make())):
+        def __call__(self, latents):
+            self.scheduler.set_timesteps(12)
             for t in self.scheduler.timesteps:
-                x = self.scheduler.scale_model_input(latents, t)
-                cond, uncond = (self.unet(x, t, embeds[None])[0] for embeds in EMBEDS)
-                running = (cond - uncond) - 0.75 * running
-                latents = self.scheduler.step(uncond + 4 * running, t, latents)[0]
-            return latents
+                answers = [self.unet(latents, t, embeds[None])[0] for embeds in EMBEDS]
+                seen.append([answer.clone() for answer in answers])
+                latents = self.scheduler.step(answers[0].mul_(0.9), t, latents)[0]  # written into, as pipelines may
 
-    parts = make().components
-    pipeline = Momentum(**parts, requires_safety_checker=False)
-    noise = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        full = pipeline(None, noise)
-        with accelerate(pipeline, ratio=2) as fast:
-            skipped = fast(None, noise)
-    plan, used = StepPlan(fast.report.plan), []
-    own = pipeline.scheduler.step
-
-    def step(output, t, latents):
-        i = len(used)
-        letter, t_ = plan.steps[i], plan.steps[:i].rfind("F")
-        if letter != "F":
-            previous = plan.steps[:t_].rfind("F")
-            before = used[previous] if t_ - previous > 2 else used[t_ - 1]
-            output = 2 * used[t_] - before if letter == "X" else used[t_]
-        used.append(output)
-        return own(output, t, latents)
-
-    pipeline.scheduler.step = step
-    with torch.no_grad():
-        paper = pipeline(None, noise)
-    error, best = ((one - full).norm() / full.norm() for one in (skipped, paper))
-    assert best > 0
-    assert error < 1.5 * best  # zeros make it several times as large
+    pipeline = Branches(**make().components, requires_safety_checker=False)
+    with torch.no_grad(), accelerate(pipeline, ratio=2) as fast:
+        fast(torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(0)))
+    letters = fast.report.plan
+    skipped = [i for i, letter in enumerate(letters) if letter != "F"]
+    assert skipped
+    for i in skipped:
+        for answer, last in zip(seen[i], seen[letters[:i].rindex("F")], strict=True):
+            assert answer.any()
+            assert torch.equal(answer, last)
+    assert not torch.equal(*seen[skipped[0]])
 
 
 def test_calls_outside_of_a_run_are_not_skipped():
