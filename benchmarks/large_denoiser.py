@@ -35,7 +35,8 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.machine import describe_machine
-from zeus_trt.runtime import ClassifierFreeGuidance, EagerEngine, Engine, OnnxRuntimeEngine, ProgramLoop, draw_noise
+from zeus_trt.runtime import ClassifierFreeGuidance, EagerEngine, Engine, OnnxRuntimeEngine, ProgramStepper, draw_noise, run
+from zeus_trt.runtime.calls import ModelCall
 from zeus_trt.runtime.engine_profile import ShapeRange
 from zeus_trt.runtime.manifest import TensorSpec, name_dtype
 from zeus_trt.zeus_graph import StepPlan, fold, trace
@@ -214,19 +215,20 @@ def bench(engine: Engine, inputs: dict[str, torch.Tensor], rounds: int) -> Itera
     """A row per ratio."""
     device = inputs["sample"].device.type
     conditioning = {name: value[:1] for name, value in inputs.items() if name not in ("sample", "timestep")}
-    guided = ClassifierFreeGuidance(engine, 5.0, {name: torch.zeros_like(v) for name, v in conditioning.items()})
+    guidance = ClassifierFreeGuidance(5.0, {name: torch.zeros_like(v) for name, v in conditioning.items()})
     noise = draw_noise((1, *inputs["sample"].shape[1:]), seed=0).to(device)
     solver = trace(diffusers.DPMSolverMultistepScheduler(), NUM_STEPS)
     plans = {ratio: StepPlan.uniform(NUM_STEPS, ratio) for ratio in RATIOS}
-    loops = {ratio: ProgramLoop(fold(solver, plan), noise) for ratio, plan in plans.items()}
+    steppers = {ratio: ProgramStepper(fold(solver, plan), noise) for ratio, plan in plans.items()}
     for _ in range(3):
         engine(**inputs)  # warm-up: libraries choose their algorithms, graphs are captured
     times: dict[int, list[float]] = {ratio: [] for ratio in RATIOS}
     calls: list[float] = []
     for _ in range(rounds):
-        for ratio, loop in loops.items():
+        for ratio, stepper in steppers.items():
             calls.append(measure_call_ms(engine, inputs))
-            times[ratio].append(measure_ms(lambda loop=loop: loop.run(guided, noise, conditioning), device))
+            model = ModelCall(engine, stepper, conditioning, guidance=guidance)
+            times[ratio].append(measure_ms(lambda m=model, s=stepper: run(m, s.restart(noise)), device))
     call = median(calls)
     for ratio, plan in plans.items():
         total = median(times[ratio])

@@ -16,7 +16,7 @@ import diffusers
 import torch
 
 from zeus_trt.machine import describe_machine
-from zeus_trt.runtime import ProgramLoop, draw_noise, run_steps
+from zeus_trt.runtime import ProgramStepper, draw_noise, run, run_steps
 from zeus_trt.zeus_graph import StepPlan, fold, trace
 
 SHAPES = {"1x4x128x128": (1, 4, 128, 128), "1x16x21x60x104": (1, 16, 21, 60, 104)}
@@ -76,7 +76,7 @@ def bench(solver: str, shape: str, device: str, rounds: int) -> dict:
     def denoiser(**inputs):
         return output
 
-    loop, full_loop = ProgramLoop(program, noise), ProgramLoop(fold(traced, full), noise)
+    stepper, full_stepper = ProgramStepper(program, noise), ProgramStepper(fold(traced, full), noise)
 
     def run_all(plan):
         for _ in run_steps(denoiser, scheduler, noise, plan, NUM_STEPS):
@@ -84,8 +84,8 @@ def bench(solver: str, shape: str, device: str, rounds: int) -> dict:
 
     times = measure(
         {
-            "program": lambda: loop.run(denoiser, noise),
-            "program_full": lambda: full_loop.run(denoiser, noise),
+            "program": lambda: run(lambda *call: output, stepper.restart(noise)),
+            "program_full": lambda: run(lambda *call: output, full_stepper.restart(noise)),
             "step": lambda: run_all(plan),
             "diffusers": lambda: run_diffusers(denoiser, scheduler, noise),
         },

@@ -18,7 +18,7 @@ import torch
 
 from zeus_trt.calibration.memory import peak_memory_mib, reset_peak_memory
 from zeus_trt.machine import describe_machine
-from zeus_trt.runtime import ProgramLoop, draw_noise, run_steps
+from zeus_trt.runtime import ProgramStepper, draw_noise, run, run_steps
 from zeus_trt.zeus_graph import StepPlan, fold, trace
 
 SHAPE = (1, 16, 21, 60, 104)
@@ -37,7 +37,7 @@ def measure(mode: str, num_steps: int, ratio: int) -> float:
     reset_peak_memory()
     before = peak_memory_mib()
     if mode == "program":
-        ProgramLoop(program, noise).run(denoiser, noise)
+        run(denoiser, ProgramStepper(program, noise))
     else:
         for _ in run_steps(denoiser, scheduler, noise, plan, num_steps):
             pass

@@ -6,15 +6,15 @@ from zeus_trt.runtime.denoiser import Denoiser
 from zeus_trt.runtime.eager_engine import EagerEngine
 from zeus_trt.runtime.engine import Engine, EngineInfo
 from zeus_trt.runtime.guidance import ClassifierFreeGuidance, Guidance
-from zeus_trt.runtime.loop import Step, count_evaluations, run_steps
+from zeus_trt.runtime.loop import count_evaluations, run, run_steps
 from zeus_trt.runtime.manifest import Manifest
 from zeus_trt.runtime.noise import draw_noise
 from zeus_trt.runtime.onnxruntime_engine import OnnxRuntimeEngine
-from zeus_trt.runtime.program import ProgramLoop
 from zeus_trt.runtime.report import Report, Result
 from zeus_trt.runtime.scheduler import load_scheduler
 from zeus_trt.runtime.session import Session
 from zeus_trt.runtime.start import Start
+from zeus_trt.runtime.steppers import ProgramStepper, SchedulerStepper, Step
 
 __all__ = [
     "Bundle",
@@ -26,9 +26,10 @@ __all__ = [
     "Guidance",
     "Manifest",
     "OnnxRuntimeEngine",
-    "ProgramLoop",
+    "ProgramStepper",
     "Report",
     "Result",
+    "SchedulerStepper",
     "Session",
     "Start",
     "Step",
@@ -36,5 +37,6 @@ __all__ = [
     "count_evaluations",
     "draw_noise",
     "load_scheduler",
+    "run",
     "run_steps",
 ]

@@ -15,7 +15,7 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.arguments import bind
 from zeus_trt.runtime.bundle import Bundle
 from zeus_trt.runtime.engine_call import CheckedCall, EngineCall
-from zeus_trt.runtime.loop import Step
+from zeus_trt.runtime.steppers import Step
 from zeus_trt.runtime.pipeline_run import PipelineRun, count_evaluations
 from zeus_trt.runtime.report import Report
 from zeus_trt.runtime.request import check_threshold, expect

@@ -1,14 +1,15 @@
-"""The calls of one trajectory."""
+"""The denoiser of one trajectory: the one place that guides, counts, times and checks its calls."""
 
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.denoiser import Denoiser
 from zeus_trt.runtime.finite_guard import FiniteGuard
+from zeus_trt.runtime.steppers import Stepper
 
 
 class Stopwatch:
@@ -40,73 +41,111 @@ class Stopwatch:
         return self._seconds + sum(start.elapsed_time(end) for start, end in self._marks) / 1000
 
 
-class Meter:
-    """Counts the calls of a denoiser and the time inside it.
+class Border(Protocol):
+    """What lies between the solver's latents and those of the engine."""
+
+    def enter(self, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Inputs of the engine."""
+
+    def leave(self, output: torch.Tensor) -> torch.Tensor:
+        """The part of the engine's output that the solver reads."""
+
+
+class ModelCall:
+    """The denoiser of one trajectory, as its loop calls it at full steps.
 
     Args:
-        denoiser: The engine.
-        device: Where it runs.
-    """
-
-    def __init__(self, denoiser: Denoiser, device: torch.device):
-        self._denoiser = denoiser
-        self._watch = Stopwatch(device)
-        self.calls = 0
-
-    def __call__(self, **inputs: torch.Tensor) -> torch.Tensor:
-        self.calls += 1
-        output = self._watch.run(self._denoiser, **inputs)
-        if not isinstance(output, torch.Tensor):
-            raise ZeusError(f"denoiser: got {type(output).__name__} from it; expected a tensor. Return that alone.")
-        return output
-
-    @property
-    def seconds(self) -> float:
-        """Time inside the denoiser."""
-        return self._watch.read()
-
-
-class FullSteps:
-    """The denoiser of one trajectory: guided or not by the step, its outputs checked.
-
-    Args:
-        guided: The denoiser inside the interval of guidance.
-        plain: The denoiser outside of it.
-        interval: Evaluations that are guided.
-        shape: What every output must have.
-        guard: What checks the outputs.
+        engine: Named tensors in, one tensor out. It may overwrite latents and timestep, and may answer every call in
+            the same buffer.
+        stepper: The trajectory; its ``index`` decides whether a call is guided, and names the step in errors.
+        conditioning: Constant inputs of the engine, each (batch, ...).
+        latents_name: The engine's name for the noisy latents.
+        border: Between the solver's latents and the engine's; by default they are the same.
+        guidance: Maps the denoiser to a guided one, such as ``ClassifierFreeGuidance``; by default there is none.
+        interval: Evaluations that are guided; all by default.
         on_call: Called after every full step.
     """
 
     def __init__(
         self,
-        guided: Denoiser,
-        plain: Denoiser,
-        interval: range,
-        shape: torch.Size,
-        guard: FiniteGuard,
+        engine: Denoiser,
+        stepper: Stepper,
+        conditioning: Mapping[str, torch.Tensor] | None = None,
+        latents_name: str = "sample",
+        *,
+        border: Border | None = None,
+        guidance: Callable[[Denoiser], Denoiser] | None = None,
+        interval: range | None = None,
         on_call: Callable[[], None] | None = None,
     ):
-        self._guided, self._plain, self._interval, self._shape = guided, plain, interval, shape
-        self.guard = guard
-        self._on_call = on_call
-        self._step = 0
-        self.count = 0
+        self._engine, self._stepper, self._border, self._on_call = engine, stepper, border, on_call
+        self._conditioning, self._latents_name = dict(conditioning or {}), latents_name
+        self._guided = guidance(self._call_engine) if guidance else None
+        self._interval = interval
+        device = stepper.latents.device
+        self._guard, self._watch = FiniteGuard(device), Stopwatch(device)
+        self.nfe = self.calls = 0
 
-    def begin(self, step: int) -> None:
-        """Tells which evaluation the next call is of."""
-        self._step = step
+    @property
+    def seconds(self) -> float:
+        """Time inside the engine; on CUDA the device's own."""
+        return self._watch.read()
 
     @torch.no_grad()
-    def __call__(self, **inputs: torch.Tensor) -> torch.Tensor:
-        output = (self._guided if self._step in self._interval else self._plain)(**inputs)
-        if output.shape != self._shape:
-            raise ZeusError(
-                f"denoiser: got an output of {tuple(output.shape)}; expected {tuple(self._shape)}, as its latents. "
-                "Mend the engine, or the guidance around it."
-            )
-        self.guard.check(self._step, output)
-        self.count += 1
+    def __call__(self, latents: torch.Tensor, timestep: torch.Tensor) -> torch.Tensor:
+        """Maps latents (batch, ...) and timestep (batch,) of one full step to the output after guidance.
+
+        Raises:
+            ZeusError: The output is not a floating-point tensor, has another shape than the latents, or is not finite.
+        """
+        inputs = {self._latents_name: latents, "timestep": timestep, **self._conditioning}
+        is_inside = self._interval is None or self._stepper.index in self._interval
+        output = (self._guided if self._guided and is_inside else self._call_engine)(**inputs)
+        _check_output(output, latents)
+        self._guard.check(self._stepper.index, output)
+        self.nfe += 1
         if self._on_call:
             self._on_call()
         return output
+
+    def finish(self) -> torch.Tensor:
+        """Waits for the device, and returns the stepper's final latents.
+
+        Raises:
+            ZeusError: An output or the final latents are not finite.
+        """
+        self._guard.finish(self._stepper.latents)
+        return self._stepper.latents
+
+    def _call_engine(self, **inputs: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        if self._guided:  # guidance may read latents and timestep again after the engine has overwritten them
+            inputs |= {name: inputs[name].clone() for name in (self._latents_name, "timestep") if name in inputs}
+        inputs = self._border.enter(inputs) if self._border else inputs
+        constant = [inputs[name] for name in self._conditioning if name in inputs]
+        before = _read_versions(constant)
+        output = self._watch.run(self._engine, **inputs)
+        if _read_versions(constant) != before:
+            raise ZeusError(
+                "denoiser: got a call that changes its conditioning; expected constant inputs that stay as they are. "
+                "Change a copy of them."
+            )
+        if not isinstance(output, torch.Tensor):
+            raise ZeusError(f"denoiser: got {type(output).__name__} from it; expected a tensor. Return that alone.")
+        return self._border.leave(output) if self._border else output
+
+
+def _read_versions(tensors: Sequence[torch.Tensor]) -> list[int]:
+    """Torch counts writes to a tensor, unless it was made in inference mode."""
+    return [tensor._version for tensor in tensors if not tensor.is_inference()]
+
+
+def _check_output(output: torch.Tensor, latents: torch.Tensor) -> None:
+    expected = f"a floating-point tensor of {tuple(latents.shape)} on {latents.device}, as its latents"
+    if not isinstance(output, torch.Tensor):
+        got = type(output).__name__
+    elif not output.is_floating_point() or output.shape != latents.shape or output.device != latents.device:
+        got = f"{str(output.dtype).removeprefix('torch.')} of {tuple(output.shape)} on {output.device}"
+    else:
+        return
+    raise ZeusError(f"denoiser: got {got}; expected {expected}. Fix the engine, or the guidance around it.")

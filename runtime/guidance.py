@@ -1,7 +1,7 @@
-"""Guidance: a denoiser that wraps a denoiser."""
+"""Guidance: which calls a step makes, and how their outputs become one."""
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 
@@ -69,21 +69,20 @@ class Guidance:
 class ClassifierFreeGuidance:
     """Classifier-free guidance: uncond + scale * (cond - uncond).
 
-    Its output after guidance is what history and solver see.
+    ``expand`` makes the engine's calls of one step, ``combine`` makes one output of theirs, so that the rows of many
+    requests can share a call.
 
     Args:
-        denoiser: The denoiser to wrap. It sees twice the batch, unconditional rows first.
-        scale: Guidance scale; 1 is the conditional output itself.
-        negative: The conditioning of the unconditional rows, by input name. Inputs that
-            are not named here are the same in both halves.
-        shared: Inputs without rows, such as the positions of tokens, passed on as they are.
-        sequential: Two calls of the batch itself instead, the conditional first.
+        scale: Guidance scale; 1 gives the conditional output.
+        negative: The conditioning of the unconditional rows, by input name. Other inputs are the same in both branches.
+        shared: Inputs without rows, such as the positions of tokens, which both branches read.
+        sequential: Two calls of the batch, the conditional one first, instead of one call of twice the batch with the
+            unconditional rows first.
         rescale: As in ``Guidance``.
     """
 
     def __init__(
         self,
-        denoiser: Denoiser,
         scale: float,
         negative: Mapping[str, torch.Tensor],
         shared: Collection[str] = (),
@@ -91,34 +90,42 @@ class ClassifierFreeGuidance:
         sequential: bool = False,
         rescale: float = 0.0,
     ):
-        self.denoiser = denoiser
-        self.scale = scale
-        self.negative = dict(negative)
-        self.shared = frozenset(shared)
-        self.sequential = sequential
-        self.rescale = rescale
+        self.scale, self.negative, self.shared = scale, dict(negative), frozenset(shared)
+        self.sequential, self.rescale = sequential, rescale
 
-    def __call__(self, **inputs: torch.Tensor) -> torch.Tensor:
-        """Takes the conditional inputs, each (batch, ...); returns the guided output (batch, ...)."""
-        cond, uncond = self._call_twice(inputs) if self.sequential else self._call_once(inputs)
+    def __call__(self, denoiser: Denoiser) -> Denoiser:
+        """The denoiser under this guidance: maps conditional inputs, each (batch, ...), to the guided output."""
+
+        def guided(**inputs: torch.Tensor) -> torch.Tensor:
+            *first, last = self.expand(inputs)
+            outputs = [denoiser(**branch).clone() for branch in first]  # the next call may reuse the buffer
+            return self.combine([*outputs, denoiser(**last)])
+
+        return guided
+
+    def expand(self, inputs: Mapping[str, torch.Tensor]) -> tuple[dict[str, torch.Tensor], ...]:
+        """The inputs of each call of the engine, for conditional inputs (batch, ...) by name."""
+        if self.sequential:
+            return dict(inputs), {**inputs, **self.negative}
+        return (
+            {
+                name: value if name in self.shared else torch.cat([self.negative.get(name, value), value])
+                for name, value in inputs.items()
+            },
+        )
+
+    def combine(self, outputs: Sequence[torch.Tensor]) -> torch.Tensor:
+        """The guided output (batch, ...), a new tensor, for one output of each call that ``expand`` made."""
+        if self.sequential:
+            cond, uncond = (_widen(output) for output in outputs)
+        else:
+            uncond, cond = _widen(outputs[0]).chunk(2)
         guided = uncond + self.scale * (cond - uncond)
         if not self.rescale:
             return guided
         axes = tuple(range(1, guided.ndim))
         rescaled = guided * (cond.std(axes, keepdim=True) / guided.std(axes, keepdim=True))
         return self.rescale * rescaled + (1 - self.rescale) * guided
-
-    def _call_once(self, inputs: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-        doubled = {
-            name: value if name in self.shared else torch.cat([self.negative.get(name, value), value])
-            for name, value in inputs.items()
-        }
-        uncond, cond = _widen(self.denoiser(**doubled)).chunk(2)
-        return cond, uncond
-
-    def _call_twice(self, inputs: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-        cond = _widen(self.denoiser(**inputs)).clone()  # the engine may reuse its output for the second call
-        return cond, _widen(self.denoiser(**{**inputs, **self.negative}))
 
 
 def _widen(output: torch.Tensor) -> torch.Tensor:

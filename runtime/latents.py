@@ -3,7 +3,6 @@
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime.denoiser import Denoiser
 from zeus_trt.runtime.manifest import Manifest
 
 
@@ -23,41 +22,46 @@ def constant_axes(manifest: Manifest) -> tuple[int | str, ...]:
     return (*axes[:axis], int(axes[axis]) - size, *axes[axis + 1 :])
 
 
-def adapt(denoiser: Denoiser, manifest: Manifest) -> Denoiser:
-    """The denoiser as the solver wants it: told its time, given the channels that stay, without learned variances.
+class LatentsBorder:
+    """Between the solver's latents and the engine's: the time that the engine reads, constant channels, learned variance.
 
     Args:
-        denoiser: The engine.
-        manifest: That of its bundle.
+        manifest: That of the engine's bundle.
 
     Raises:
-        ZeusError: The denoiser is told a time that is no multiple of the timestep, takes other tokens than the
-            solver's latents, or its output is neither shaped like them nor twice as many channels.
+        ZeusError: The engine reads a time that is not a multiple of the timestep, takes other tokens than the solver's
+            latents, or returns neither their shape nor twice as many channels.
     """
-    state = manifest.state_axes or manifest.latents.axes
-    scale = manifest.timestep_scale
-    if scale is None:
-        raise ZeusError(
-            f"timestep: got a {manifest.pipeline_class}, whose denoiser is told no multiple of the timestep; expected "
-            "a fixed factor. Wrap the engine in a denoiser that computes it, and use run_steps()."
+
+    def __init__(self, manifest: Manifest):
+        state = manifest.state_axes or manifest.latents.axes
+        if manifest.timestep_scale is None:
+            raise ZeusError(
+                f"timestep: got a {manifest.pipeline_class}, whose denoiser reads no multiple of the timestep; expected "
+                "a fixed factor. Wrap the engine in a denoiser that computes it, and use run_steps()."
+            )
+        self._scale: float = manifest.timestep_scale
+        self._latents, self._constant = manifest.latents.name, name_constant(manifest)
+        self._axis = _find_axis(manifest, manifest.latents.axes, "latents")[0] if self._constant else 0
+        self._half = (
+            None if manifest.output.axes == state else _find_axis(manifest, manifest.output.axes, "model_output")
         )
-    latents, constant = manifest.latents.name, name_constant(manifest)
-    axis = _find_axis(manifest, manifest.latents.axes, "latents")[0] if constant else 0
-    half = None if manifest.output.axes == state else _find_axis(manifest, manifest.output.axes, "model_output")
-    if half and manifest.output.axes[half[0]] != 2 * half[1]:
-        raise _refuse(manifest, manifest.output.axes, "model_output")
-    if scale == 1.0 and not constant and not half:
-        return denoiser
+        if self._half and manifest.output.axes[self._half[0]] != 2 * self._half[1]:
+            raise _refuse(manifest, manifest.output.axes, "model_output")
 
-    def adapted(**inputs: torch.Tensor) -> torch.Tensor:
-        inputs["timestep"] = inputs["timestep"] * scale if scale != 1.0 else inputs["timestep"]
-        if constant:
-            stays = inputs.pop(constant)
-            inputs[latents] = torch.cat([inputs[latents], stays.to(inputs[latents].dtype)], axis)
-        output = denoiser(**inputs)
-        return output.narrow(half[0], 0, half[1]) if half else output
+    def enter(self, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Inputs of the engine."""
+        entered = dict(inputs)
+        if self._scale != 1.0:
+            entered["timestep"] = entered["timestep"] * self._scale
+        if self._constant:
+            latents, stays = entered[self._latents], entered.pop(self._constant)
+            entered[self._latents] = torch.cat([latents, stays.to(latents.dtype)], self._axis)
+        return entered
 
-    return adapted
+    def leave(self, output: torch.Tensor) -> torch.Tensor:
+        """The part of the engine's output that the solver reads."""
+        return output.narrow(self._half[0], 0, self._half[1]) if self._half else output
 
 
 def _find_axis(manifest: Manifest, axes: tuple[int | str, ...], thing: str) -> tuple[int, int]:

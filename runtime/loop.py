@@ -1,41 +1,73 @@
-"""The solver loop, step by step."""
+"""The solver loop."""
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from zeus_trt.errors import ZeusError
+from zeus_trt.runtime.calls import ModelCall
 from zeus_trt.runtime.denoiser import Denoiser
 from zeus_trt.runtime.drift import DriftController
+from zeus_trt.runtime.steppers import Blend, SchedulerStepper, Step, Stepper
 from zeus_trt.zeus_graph import Predictor, StepController, StepPlan
 from zeus_trt.zeus_graph.trace import prepare, read_sigmas
 
-Blend = Callable[[Any, torch.Tensor | None, torch.Tensor], torch.Tensor]
-"""Changes the latents after each step: told the scheduler, the next timestep (None after the last) and the latents."""
 
-
-@dataclass(frozen=True)
-class Step:
-    """One step of a trajectory, after it ran.
+def run(denoiser: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], stepper: Stepper) -> torch.Tensor:
+    """Runs a trajectory to its end.
 
     Args:
-        index: Position in the plan.
-        kind: ``F`` full, ``X`` extrapolated, ``R`` reused.
-        timestep: What the denoiser was, or would have been, told.
-        latents: The sample after the step, (batch, ...).
-        output: The denoiser output that the solver used, (batch, ...).
-        drift: At a full step after skipped ones, if asked for: the relative distance between its output and what the
-            predictor would have said, a tensor () on the device.
-    """
+        denoiser: Maps model input (batch, ...) and float32 timestep (batch,) to the output (batch, ...).
+        stepper: The trajectory.
 
-    index: int
-    kind: str
-    timestep: float
-    latents: torch.Tensor
-    output: torch.Tensor
-    drift: torch.Tensor | None = None
+    Returns:
+        The final latents.
+    """
+    while call := stepper.call:
+        stepper.feed(denoiser(*call))
+    return stepper.latents
+
+
+def walk(model: ModelCall, stepper: SchedulerStepper) -> Iterator[Step]:
+    """As ``run``, a step at a time; the last step's latents were checked to be finite."""
+    while call := stepper.call:
+        for step in stepper.advance(model(*call)):
+            if stepper.is_done:
+                model.finish()
+            yield step
+
+
+def start_stepper(
+    scheduler: Any,
+    noise: torch.Tensor,
+    plan: StepPlan,
+    num_steps: int,
+    *,
+    predictor: str | Predictor = "zeus",
+    begin: int | None = None,
+    schedule: Mapping[str, Any] | None = None,
+    drift_threshold: float | None = None,
+    **options: Any,
+) -> SchedulerStepper:
+    """Makes a stepper of a copy of the scheduler; arguments and errors as in ``run_steps``.
+
+    Args:
+        **options: ``generator`` and ``blend`` of ``SchedulerStepper``.
+    """
+    first = begin or 0
+    scheduler = prepare(scheduler, num_steps, first, {**(schedule or {}), "device": noise.device})
+    times = [float(timestep) for timestep in scheduler.timesteps[first:].tolist()]
+    plan.check_length(len(times))
+    predictor = Predictor.parse(predictor)
+    grid = read_sigmas(scheduler, times, first) if predictor.abscissa == "sigma" else times
+    policy = (
+        StepController(plan, predictor, grid)
+        if drift_threshold is None
+        else DriftController(plan, predictor, grid, drift_threshold)
+    )
+    latents = noise * (getattr(scheduler, "init_noise_sigma", 1.0) if begin is None else 1.0)
+    return SchedulerStepper(scheduler, latents, policy, begin=first, **options)
 
 
 def run_steps(
@@ -53,69 +85,44 @@ def run_steps(
     generator: torch.Generator | Sequence[torch.Generator] | None = None,
     drift_threshold: float | None = None,
     blend: Blend | None = None,
-    on_full: Callable[[int], None] | None = None,
 ) -> Iterator[Step]:
     """Runs a trajectory in step mode: the scheduler's own ``step``, full or predicted outputs.
 
     With every step full this is the plain diffusers loop, to the bit.
 
     Args:
-        denoiser: Called at full steps with the scaled latents, a float32 ``timestep`` of
-            shape (batch,) and the conditioning.
+        denoiser: Called at full steps with the scaled latents, a float32 ``timestep`` of shape (batch,) and the
+            conditioning.
         scheduler: A diffusers scheduler; copied, so that trajectories share nothing.
         noise: Standard normal noise, (batch, ...); its dtype is that of the latents.
         plan: What happens at each of the schedule's evaluations.
-        num_steps: What the scheduler is asked for; solvers of two evaluations per step
-            have a longer plan.
+        num_steps: Steps of the scheduler; solvers of two evaluations per step have a longer plan.
         predictor: The rule that fills skipped steps.
         conditioning: Constant inputs of the denoiser, each (batch, ...).
         latents_name: The denoiser's name for the noisy latents.
         begin: Index of the first evaluation in the scheduler's timesteps. Then ``noise`` is the sample there: latents
             with noise added (``Start``).
         schedule: More arguments of ``set_timesteps``: ``sigmas``, ``timesteps``, ``mu`` ...
-        generator: What a stochastic scheduler draws from; torch's global one by default.
+        generator: Source of a stochastic scheduler's random numbers; torch's global one by default.
         drift_threshold: Measure drift; where it is above this, the next step is full too (``DriftController``).
             Infinity only measures.
         blend: Changes the latents after each step, for inpainting.
-        on_full: Told the index of each full step before its call.
 
     Yields:
         One ``Step`` per evaluation, as it is done.
 
     Raises:
-        ZeusError: The plan's length is not that of the schedule, or ``set_timesteps`` refuses its arguments.
+        ZeusError: The plan's length is not that of the schedule, ``set_timesteps`` refuses its arguments, or an output
+            is not a finite floating-point tensor of the latents' shape.
     """
-    first = begin or 0
-    scheduler = prepare(scheduler, num_steps, first, {**(schedule or {}), "device": noise.device})
-    timesteps = scheduler.timesteps[first:]
-    plan.check_length(len(timesteps))
-    times = [float(timestep) for timestep in timesteps.tolist()]
-    predictor = Predictor.parse(predictor)
-    grid = read_sigmas(scheduler, times, first) if predictor.abscissa == "sigma" else times
-    controller = (
-        StepController(plan, predictor, grid)
-        if drift_threshold is None
-        else DriftController(plan, predictor, grid, drift_threshold)
-    )
-    scale_model_input = getattr(scheduler, "scale_model_input", lambda latents, timestep: latents)
-    draws = generator is not None and "generator" in inspect.signature(scheduler.step).parameters
-    arguments = {"generator": generator} if draws else {}
-    latents = noise * (getattr(scheduler, "init_noise_sigma", 1.0) if begin is None else 1.0)
-    for index, timestep in enumerate(timesteps):
-        model_input, drift = scale_model_input(latents, timestep), None
-        kind = controller.plan.steps[index]
-        if kind == "F":
-            if on_full:
-                on_full(index)
-            rows = timestep.to(torch.float32).expand(len(noise))
-            output = denoiser(**{latents_name: model_input, "timestep": rows, **(conditioning or {})}).to(noise.dtype)
-            drift = controller.take(index, output)
-        else:
-            output = controller.predict(index)
-        latents = scheduler.step(output, timestep, latents, return_dict=False, **arguments)[0]
-        if blend:
-            latents = blend(scheduler, timesteps[index + 1] if index + 1 < len(times) else None, latents)
-        yield Step(index, kind, times[index], latents, output, drift)
+    if not isinstance(plan, StepPlan):
+        raise ZeusError(f"plan: got {type(plan).__name__}; expected a StepPlan. Make one with StepPlan.uniform().")
+    stepper = start_stepper(
+        scheduler, noise, plan, num_steps,
+        predictor=predictor, begin=begin, schedule=schedule, drift_threshold=drift_threshold,
+        generator=generator, blend=blend,
+    )  # fmt: skip
+    yield from walk(ModelCall(denoiser, stepper, conditioning, latents_name), stepper)
 
 
 def count_evaluations(scheduler: Any, num_steps: int, begin: int = 0, schedule: Mapping[str, Any] | None = None) -> int:

@@ -12,7 +12,7 @@ from zeus_trt.runtime.bundle import Bundle
 from zeus_trt.runtime.denoiser import Denoiser
 from zeus_trt.runtime.engines import check_device, choose_engine
 from zeus_trt.runtime.guidance import Guidance
-from zeus_trt.runtime.loop import Step
+from zeus_trt.runtime.steppers import Step
 from zeus_trt.runtime.report import Report, Result
 from zeus_trt.runtime.request import Request, check_count, expect
 from zeus_trt.runtime.solver import Solver
@@ -133,7 +133,7 @@ class Session:
             _choose(guidance, guidance_scale, negative), seed, noise, start, {} if schedule is None else schedule,
             predictor, drift_threshold,
         )  # fmt: skip
-        return self._start(request).steps()
+        return self._start(request).begin_steps()[1]
 
     def label_images(self, labels: Sequence[int] | None, num_images: int) -> dict[str, torch.Tensor]:
         """Conditioning of ``num_images`` images: their labels, repeated as needed; all classes in turn by default.
@@ -193,21 +193,22 @@ class Session:
         program, reason = self.solver.choose(
             mode, plan, num_steps, predictor, trajectory.begin, schedule, needs_steps=need
         )
-        latents, letters, drift = trajectory.run(program) if program else trajectory.walk(on_step)
+        outcome = trajectory.run(program) if program else trajectory.walk(on_step)
+        model = outcome.model
         report = Report(
             backend=self.backend,
             mode="program" if program else "step",
             mode_reason=reason,
-            plan=letters,
+            plan=outcome.plan,
             predictor=str(Predictor.parse(predictor)),
-            nfe=trajectory.full_steps.count,
-            engine_seconds=trajectory.meter.seconds,
+            nfe=model.nfe,
+            engine_seconds=model.seconds,
             total_seconds=time.perf_counter() - began,
-            speedup_bound=len(letters) / trajectory.full_steps.count,
-            engine_calls=trajectory.meter.calls,
-            drift=drift,
+            speedup_bound=len(outcome.plan) / model.nfe,
+            engine_calls=model.calls,
+            drift=outcome.drift,
         )
-        return Result(latents, report)
+        return Result(outcome.latents, report)
 
     def close(self) -> None:
         """Closes the engine."""

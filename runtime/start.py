@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime.loop import Blend
+from zeus_trt.runtime.steppers import Blend
 from zeus_trt.zeus_graph.trace import prepare
 
 

@@ -1,41 +1,48 @@
 """One run of the loop, with its own state."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime.calls import FullSteps, Meter
+from zeus_trt.runtime.calls import ModelCall
 from zeus_trt.runtime.conditioning import Sizes, check_labels, check_names, count_rows, list_conditioning
 from zeus_trt.runtime.denoiser import Denoiser
-from zeus_trt.runtime.finite_guard import FiniteGuard
 from zeus_trt.runtime.guidance import ClassifierFreeGuidance
-from zeus_trt.runtime.latents import adapt
-from zeus_trt.runtime.loop import Blend, Step, run_steps
+from zeus_trt.runtime.latents import LatentsBorder
+from zeus_trt.runtime.loop import run, start_stepper, walk
 from zeus_trt.runtime.manifest import Manifest, TensorSpec
 from zeus_trt.runtime.noise import draw_from, make_generators
-from zeus_trt.runtime.program import ProgramLoop
 from zeus_trt.runtime.request import Request, expect
 from zeus_trt.runtime.solver import Solver
 from zeus_trt.runtime.start import Start, add_noise, keep_outside
+from zeus_trt.runtime.steppers import Blend, ProgramStepper, Step, Stepper
 from zeus_trt.zeus_graph.sampling_program import SamplingProgram
 
 _EMBEDDED = "guidance"  # diffusers' name of the input that is told the scale
 
-Outcome = tuple[torch.Tensor, str, tuple[tuple[int, float], ...]]
-"""Final latents, the plan that ran, and drift."""
+
+@dataclass(frozen=True)
+class Outcome:
+    """Final latents, the plan that ran, the calls of the denoiser, and drift."""
+
+    latents: torch.Tensor
+    plan: str
+    model: ModelCall
+    drift: tuple[tuple[int, float], ...] = ()
 
 
 class Trajectory:
-    """A request that was checked, and everything that its run needs.
+    """A request that was checked, on a stepper.
 
     Args:
-        request: What is asked for.
+        request: What to run.
         manifest: What the engine takes.
         engine: The denoiser.
         solver: Makes the scheduler that adds noise and steps.
-        device: Where it runs; None where the noise lies.
+        device: Where it runs; None for the noise's device.
         on_call: Called after every full step.
 
     Raises:
@@ -51,22 +58,19 @@ class Trajectory:
         device: torch.device | None = None,
         on_call: Callable[[], None] | None = None,
     ):
-        self._request, self._manifest, self._solver = request, manifest, solver
+        self._request, self._manifest, self._engine, self._solver = request, manifest, engine, solver
+        self._on_call = on_call
         given = request.noise.device if isinstance(request.noise, torch.Tensor) else torch.device("cpu")
         self._device = device or given
         self._specs = list_conditioning(manifest)
         self._by_row = {name for name, spec in self._specs.items() if spec.axes[:1] == manifest.latents.axes[:1]}
-        self.latents_name = manifest.latents.name
-        self.meter = Meter(engine, self._device)
-        plain = adapt(self.meter, manifest)
+        self._border = LatentsBorder(manifest)
         check_names("conditioning", request.conditioning, self._specs, optional=(_EMBEDDED,))
         self._sizes = Sizes(manifest.symbols)
         self._generators = make_generators(request.seed)
         noise = self._check_noise()
         self.conditioning = self._check_conditioning(len(noise))
-        guided = self._guide(plain, len(noise))
-        interval = request.guidance.steps(request.plan.num_steps)
-        self.full_steps = FullSteps(guided, plain, interval, noise.shape, FiniteGuard(self._device), on_call)
+        self._guidance = self._choose_guidance(len(noise))
         self.begin: int | None = None
         self.noise = noise
         self._blend: Blend | None = None
@@ -90,39 +94,40 @@ class Trajectory:
 
     def run(self, program: SamplingProgram) -> Outcome:
         """Runs in program mode."""
-        loop = ProgramLoop(program, self.noise)
-        latents = loop.run(self.full_steps, self.noise, self.conditioning, self.latents_name, self.full_steps.begin)
-        self.full_steps.guard.finish(latents)
-        return latents.clone(), program.plan, ()  # not a view of all that the loop held
+        stepper = ProgramStepper(program, self.noise)
+        model = self._make_call(stepper)
+        run(model, stepper)
+        return Outcome(model.finish().clone(), program.plan, model)  # not a view of all that the stepper held
 
     def walk(self, on_step: Callable[[Step], None] | None = None) -> Outcome:
         """Runs in step mode to the end."""
         letters, drift = "", []
-        for step in self.steps():
+        model, steps = self.begin_steps()
+        for step in steps:
             letters += step.kind
             if step.drift is not None:
                 drift.append((step.index, step.drift))
             if on_step:
                 on_step(step)
-        return step.latents, letters, tuple((index, float(value)) for index, value in drift)
+        return Outcome(step.latents, letters, model, tuple((index, float(value)) for index, value in drift))
 
-    def steps(self) -> Iterator[Step]:
-        """Runs in step mode, a step at a time."""
+    def begin_steps(self) -> tuple[ModelCall, Iterator[Step]]:
+        """The denoiser and the steps of a run in step mode."""
         request = self._request
-        steps = run_steps(
-            self.full_steps, self._solver.scheduler, self.noise, request.plan, request.num_steps,
-            predictor=request.predictor, conditioning=self.conditioning, latents_name=self.latents_name,
-            begin=self.begin, schedule=request.schedule, generator=self._generators,
-            drift_threshold=request.drift_threshold, blend=self._blend, on_full=self.full_steps.begin,
+        stepper = start_stepper(
+            self._solver.scheduler, self.noise, request.plan, request.num_steps,
+            predictor=request.predictor, begin=self.begin, schedule=request.schedule,
+            drift_threshold=request.drift_threshold, generator=self._generators, blend=self._blend,
         )  # fmt: skip
-        return self._finish(steps)
+        model = self._make_call(stepper)
+        return model, walk(model, stepper)
 
-    def _finish(self, steps: Iterator[Step]) -> Iterator[Step]:
-        last = self._request.plan.num_steps - 1
-        for step in steps:
-            if step.index == last:
-                self.full_steps.guard.finish(step.latents)
-            yield step
+    def _make_call(self, stepper: Stepper) -> ModelCall:
+        return ModelCall(
+            self._engine, stepper, self.conditioning, self._manifest.latents.name,
+            border=self._border, guidance=self._guidance,
+            interval=self._request.guidance.steps(self._request.plan.num_steps), on_call=self._on_call,
+        )  # fmt: skip
 
     def _check_noise(self) -> torch.Tensor:
         request, manifest = self._request, self._manifest
@@ -175,12 +180,10 @@ class Trajectory:
             check_labels(self._manifest, name, tensor)
         return {name: tensor.detach().to(self._device) for name, tensor in tensors.items()}
 
-    def _guide(self, plain: Denoiser, batch: int) -> Denoiser:
-        """The denoiser, under guidance if there is any."""
+    def _choose_guidance(self, batch: int) -> Callable[[Denoiser], Denoiser] | None:
         guidance, manifest = self._request.guidance, self._manifest
         if guidance.wrap:
-            expect("guidance wrap", wrapped := guidance.wrap(plain), Callable, "a function that returns a denoiser")
-            return wrapped
+            return self._wrap
         sequential = manifest.guidance == "sequential" if guidance.sequential is None else guidance.sequential
         negative = guidance.negative
         if negative is not None:
@@ -190,17 +193,24 @@ class Trajectory:
         if _EMBEDDED in self._specs and _EMBEDDED not in self._request.conditioning:
             if negative is not None:
                 raise ZeusError(
-                    "negative: got one for a denoiser that is told its guidance scale; expected none. Leave it out, or "
-                    "give the conditioning guidance too: then guidance_scale is that of classifier-free guidance."
+                    "negative: got one for a denoiser that reads its guidance scale as an input; expected nothing. "
+                    "Leave it out, or give the conditioning guidance too: then guidance_scale is that of "
+                    "classifier-free guidance."
                 )
-            return plain
+            return None
         if guidance.scale == 1.0:
-            return plain
+            return None
         shared = [name for name in self.conditioning if name not in self._by_row]
         negative = self._null_labels(batch) if negative is None else negative
         return ClassifierFreeGuidance(
-            plain, guidance.scale, negative, shared, sequential=sequential, rescale=guidance.rescale
+            guidance.scale, negative, shared, sequential=sequential, rescale=guidance.rescale
         )
+
+    def _wrap(self, denoiser: Denoiser) -> Denoiser:
+        assert self._request.guidance.wrap
+        wrapped = self._request.guidance.wrap(denoiser)
+        expect("guidance wrap", wrapped, Callable, "a function that returns a denoiser")
+        return wrapped
 
     def _null_labels(self, batch: int) -> dict[str, torch.Tensor]:
         labels = self._manifest.labels

@@ -4,7 +4,7 @@ import diffusers
 import pytest
 import torch
 
-from zeus_trt.runtime import ProgramLoop, draw_noise, run_steps
+from zeus_trt.runtime import ProgramStepper, draw_noise, run, run_steps
 from zeus_trt.zeus_graph import StepPlan, fold, trace
 
 SOLVERS = ["EulerDiscreteScheduler", "DPMSolverMultistepScheduler", "FlowMatchEulerDiscreteScheduler"]
@@ -29,10 +29,10 @@ def noise():
 @pytest.mark.parametrize("name", SOLVERS)
 def test_both_modes_agree_with_the_cpu(name, noise, device):
     scheduler, plan, program = compile_toy(name)
-    expected = ProgramLoop(program, noise.double()).run(toy, noise.double()).float()
+    expected = run(toy, ProgramStepper(program, noise.double())).float()
     on_device = noise.to(device)
     *_, last = run_steps(toy, scheduler, on_device, plan, 20)
-    for got in (ProgramLoop(program, on_device).run(toy, on_device), last.latents):
+    for got in (run(toy, ProgramStepper(program, on_device)), last.latents):
         assert got.device == device
         assert (got.cpu() - expected).norm() < 3e-6 * expected.norm()
 
@@ -41,11 +41,11 @@ def test_both_modes_agree_with_the_cpu(name, noise, device):
 def test_tf32_does_not_reach_the_state(name, noise, device):
     _, _, program = compile_toy(name)
     on_device = noise.to(device)
-    expected = ProgramLoop(program, on_device).run(toy, on_device)
+    expected = run(toy, ProgramStepper(program, on_device))
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("medium")
     try:
-        assert torch.equal(ProgramLoop(program, on_device).run(toy, on_device), expected)
+        assert torch.equal(run(toy, ProgramStepper(program, on_device)), expected)
     finally:
         torch.set_float32_matmul_precision(before)
 
@@ -53,8 +53,8 @@ def test_tf32_does_not_reach_the_state(name, noise, device):
 def test_a_half_precision_engine_leaves_the_state_in_float32(noise, device):
     _, _, program = compile_toy("DPMSolverMultistepScheduler")
     on_device = noise.to(device)
-    expected = ProgramLoop(program, on_device).run(lambda **x: toy(**x).half().float(), on_device)
-    got = ProgramLoop(program, on_device).run(lambda **x: toy(**x).half(), on_device)
+    expected = run(lambda *call: toy(*call).half().float(), ProgramStepper(program, on_device))
+    got = run(lambda *call: toy(*call).half(), ProgramStepper(program, on_device))
     assert got.dtype == torch.float32
     assert torch.equal(got, expected)
 
@@ -62,9 +62,9 @@ def test_a_half_precision_engine_leaves_the_state_in_float32(noise, device):
 def test_steps_allocate_nothing(noise, cuda):
     _, _, program = compile_toy("DPMSolverMultistepScheduler")
     on_device, output = noise.to(cuda), torch.ones_like(noise).to(cuda)
-    loop = ProgramLoop(program, on_device)
+    stepper = ProgramStepper(program, on_device)
     before = torch.cuda.memory_stats()["allocation.all.allocated"]
-    loop.run(lambda **inputs: output, on_device)
+    run(lambda *call: output, stepper)
     assert torch.cuda.memory_stats()["allocation.all.allocated"] == before
 
 
@@ -72,12 +72,12 @@ def test_steps_allocate_nothing(noise, cuda):
 def test_a_whole_trajectory_is_captured_in_one_graph(name, noise, graphs):
     _, _, program = compile_toy(name)
     start = noise.to(graphs)
-    loop = ProgramLoop(program, start)
-    expected = loop.run(toy, start).clone()
-    other = ProgramLoop(program, start).run(toy, start.flip(0)).clone()
+    stepper = ProgramStepper(program, start)
+    expected = run(toy, stepper).clone()
+    other = run(toy, ProgramStepper(program, start.flip(0))).clone()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        latents = loop.run(toy, start)
+        latents = run(toy, stepper.restart(start))
     graph.replay()
     assert torch.equal(latents, expected)
     start.copy_(start.flip(0).clone())

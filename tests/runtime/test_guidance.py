@@ -18,7 +18,7 @@ def test_one_batched_call_unconditional_rows_first():
         seen.append(inputs)
         return inputs["sample"] + inputs["class_labels"][:, None]
 
-    guided = ClassifierFreeGuidance(denoiser, 3.0, {"class_labels": torch.tensor([10, 10])})
+    guided = ClassifierFreeGuidance(3.0, {"class_labels": torch.tensor([10, 10])})(denoiser)
     sample = torch.tensor([[1.0], [2.0]])
     output = guided(sample=sample, timestep=torch.tensor([5.0, 5.0]), class_labels=torch.tensor([1, 2]))
     assert torch.equal(output, sample + torch.tensor([[10 + 3 * (1 - 10.0)], [10 + 3 * (2 - 10.0)]]))
@@ -97,7 +97,7 @@ def test_guidance_inside_an_interval(mode):
 def test_rescale_gives_the_standard_deviation_back():
     inputs = {"sample": NOISE, "timestep": torch.full((2,), 500.0), **PROMPTS}
     guided, whole, half = (
-        ClassifierFreeGuidance(denoise, 8.0, NEGATIVE, rescale=rescale)(**inputs) for rescale in (0.0, 1.0, 0.5)
+        ClassifierFreeGuidance(8.0, NEGATIVE, rescale=rescale)(denoise)(**inputs) for rescale in (0.0, 1.0, 0.5)
     )
     cond = denoise(**inputs)
     torch.testing.assert_close(whole.std((1, 2, 3)), cond.std((1, 2, 3)))
@@ -110,7 +110,7 @@ def test_halves_are_subtracted_in_full():
 
     inputs = {"sample": NOISE, "timestep": torch.full((2,), 500.0), **PROMPTS}
     for sequential in (False, True):
-        output = ClassifierFreeGuidance(halves, 8.0, NEGATIVE, sequential=sequential)(**inputs)
+        output = ClassifierFreeGuidance(8.0, NEGATIVE, sequential=sequential)(halves)(**inputs)
         assert output.dtype == torch.float32
 
 
@@ -120,7 +120,7 @@ def test_any_other_guidance_is_a_callable_around_the_engine():
     settings = {"plan": session.plan(10, 2), "num_steps": 10, "noise": NOISE}
     inside = torch.zeros(1, 1, 8, 8)
     inside[..., :4] = 1
-    guided = ClassifierFreeGuidance(denoise, 5.0, {"class_labels": torch.tensor([10, 10])})
+    guided = ClassifierFreeGuidance(5.0, {"class_labels": torch.tensor([10, 10])})(denoise)
 
     def regional(**inputs):
         return inside * guided(**inputs) + (1 - inside) * denoise(**inputs)
@@ -176,3 +176,21 @@ def test_any_other_guidance_is_a_function_of_the_denoiser():
     for wrong in ({"wrap": 3}, {"wrap": wrap, "scale": 2.0}, {"wrap": wrap, "negative": NEGATIVE}):
         with pytest.raises(ZeusError, match="guidance wrap: got"):
             Guidance(**wrong)
+
+
+@pytest.mark.parametrize("mode", ["program", "step"])
+@pytest.mark.parametrize("sequential", [False, True])
+def test_an_engine_may_answer_both_branches_in_one_buffer_and_overwrite_its_latents(mode, sequential):
+    buffers = {}
+
+    def borrow(**inputs):
+        output = denoise(**inputs)
+        inputs["sample"].fill_(3.0)
+        return buffers.setdefault(output.shape, torch.empty_like(output)).copy_(output)
+
+    settings = {"num_steps": 10, "noise": NOISE, "mode": mode, "guidance": Guidance(5.0, NEGATIVE, sequential)}
+    own, borrowed = (
+        session.generate(PROMPTS, plan=session.plan(10, 2), **settings).latents
+        for session in (make_session(TEXT), make_session(TEXT, engine=borrow))
+    )
+    assert torch.equal(own, borrowed)

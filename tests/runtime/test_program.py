@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime import ProgramLoop, Session, draw_noise, run_steps
+from zeus_trt.runtime import ProgramStepper, Session, draw_noise, run, run_steps
 from zeus_trt.zeus_graph import StepPlan, fold, trace
 
 LABELS = {"class_labels": torch.tensor([3, 8])}
@@ -32,7 +32,7 @@ def test_equals_step_mode(name, dtype, tolerance):
     scheduler, plan, program = compile_toy(name)
     noise = draw_noise((2, 4, 3, 3), seed=0).to(dtype)
     *_, last = run_steps(toy, scheduler, noise, plan, 20)
-    got = ProgramLoop(program, noise).run(toy, noise)
+    got = run(toy, ProgramStepper(program, noise))
     assert got.dtype == dtype
     assert (got - last.latents).norm() <= tolerance * last.latents.norm()
 
@@ -40,27 +40,27 @@ def test_equals_step_mode(name, dtype, tolerance):
 def test_a_loop_can_run_again():
     _, _, program = compile_toy("DPMSolverMultistepScheduler")
     noise = draw_noise((2, 4, 3, 3), seed=0)
-    loop = ProgramLoop(program, noise)
-    first = loop.run(toy, noise).clone()
-    loop.run(toy, draw_noise((2, 4, 3, 3), seed=1))
-    assert torch.equal(loop.run(toy, noise), first)
+    stepper = ProgramStepper(program, noise)
+    first = run(toy, stepper).clone()
+    run(toy, stepper.restart(draw_noise((2, 4, 3, 3), seed=1)))
+    assert torch.equal(run(toy, stepper.restart(noise)), first)
 
 
 def test_steps_use_no_new_memory():
     _, _, program = compile_toy("DPMSolverMultistepScheduler")
     noise = draw_noise((1, 4, 64, 64), seed=0)
-    loop, output = ProgramLoop(program, noise), torch.ones_like(noise)
-    loop.run(lambda **inputs: output, noise)
+    stepper, output = ProgramStepper(program, noise), torch.ones_like(noise)
+    run(lambda *call: output, stepper)
     with torch.profiler.profile(profile_memory=True) as profile:
-        loop.run(lambda **inputs: output, noise)
+        run(lambda *call: output, stepper.restart(noise))
     assert max(event.self_cpu_memory_usage for event in profile.key_averages()) < noise.nbytes
 
 
 def test_an_engine_that_reuses_its_output_buffer_changes_nothing():
     _, _, program = compile_toy("DPMSolverMultistepScheduler")
     noise, buffer = draw_noise((2, 4, 3, 3), seed=0), torch.empty(2, 4, 3, 3)
-    expected = ProgramLoop(program, noise).run(toy, noise)
-    assert torch.equal(ProgramLoop(program, noise).run(lambda **x: buffer.copy_(toy(**x)), noise), expected)
+    expected = run(toy, ProgramStepper(program, noise))
+    assert torch.equal(run(lambda *call: buffer.copy_(toy(*call)), ProgramStepper(program, noise)), expected)
 
 
 def test_auto_takes_the_program_and_agrees_with_step_mode(flow_session):
@@ -145,4 +145,4 @@ def test_both_modes_measure_on_the_same_grid(name, predictor):
         assert "equal abscissae" in str(refusal)  # noqa: PT017
         return
     *_, last = run_steps(toy, scheduler, noise, plan, 20, predictor=predictor)
-    assert (ProgramLoop(program, noise).run(toy, noise) - last.latents).norm() <= 1e-6 * last.latents.norm()
+    assert (run(toy, ProgramStepper(program, noise)) - last.latents).norm() <= 1e-6 * last.latents.norm()
