@@ -35,9 +35,17 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.machine import describe_machine
-from zeus_trt.runtime import ClassifierFreeGuidance, EagerEngine, Engine, OnnxRuntimeEngine, ProgramStepper, draw_noise, run
+from zeus_trt.runtime import (
+    ClassifierFreeGuidance,
+    EagerEngine,
+    Engine,
+    OnnxRuntimeEngine,
+    ProgramStepper,
+    draw_noise,
+)
 from zeus_trt.runtime.calls import ModelCall
 from zeus_trt.runtime.engine_profile import ShapeRange
+from zeus_trt.runtime.loop import run as run_loop
 from zeus_trt.runtime.manifest import TensorSpec, name_dtype
 from zeus_trt.zeus_graph import StepPlan, fold, trace
 
@@ -228,7 +236,7 @@ def bench(engine: Engine, inputs: dict[str, torch.Tensor], rounds: int) -> Itera
         for ratio, stepper in steppers.items():
             calls.append(measure_call_ms(engine, inputs))
             model = ModelCall(engine, stepper, conditioning, guidance=guidance)
-            times[ratio].append(measure_ms(lambda m=model, s=stepper: run(m, s.restart(noise)), device))
+            times[ratio].append(measure_ms(lambda m=model, s=stepper: run_loop(m, s.restart(noise)), device))
     call = median(calls)
     for ratio, plan in plans.items():
         total = median(times[ratio])

@@ -9,6 +9,7 @@ import torch
 
 from zeus_trt.export.capture import Capture, Input
 from zeus_trt.export.limits import Limits
+from zeus_trt.export.strength import find_strength_rule
 from zeus_trt.runtime.manifest import OUTPUT_NAME, Labels, Manifest, SymbolSpec, TensorSpec, Verification, name_dtype
 
 
@@ -23,7 +24,7 @@ def describe(
     precision: str = "fp32",
     keep_fp32: Sequence[str] = (),
     labels: Labels | None = None,
-    pipeline_class: str | None = None,
+    pipeline: Any = None,
 ) -> Manifest:
     """The manifest of what was exported, without versions and files.
 
@@ -37,7 +38,7 @@ def describe(
         precision: That of the graph.
         keep_fp32: Patterns of the modules that stay in float32.
         labels: Its class labels, if a runtime draws them.
-        pipeline_class: The pipeline that it was captured from.
+        pipeline: The pipeline that it was captured from.
     """
     seen = {record.shape[0] for record in records}
     batch = captured.inputs[0].axes[0]
@@ -67,7 +68,7 @@ def describe(
         labels=labels,
         verification=records,
         versions={},
-        pipeline_class=pipeline_class,
+        pipeline_class=type(pipeline).__name__ if pipeline else None,
         constants=_to_json(captured.constants),
         guidance=captured.guidance,
         guidance_factor=captured.guidance_factor,
@@ -75,6 +76,7 @@ def describe(
         timestep_scale=captured.timestep_scale,
         precision=precision,
         keep_fp32=tuple(keep_fp32),
+        strength_rule=find_strength_rule(pipeline) if pipeline else None,
     )
 
 

@@ -78,7 +78,7 @@ def export_pipeline(
             model=Path(name).name,
             weights_sha256=digest_weights(captured.denoiser),
             prediction_type=pipeline.scheduler.config.get("prediction_type", "flow_prediction"),
-            pipeline_class=type(pipeline).__name__,
+            pipeline=pipeline,
         )
         manifest = seal(manifest, folder)
     return Bundle(Path(output), manifest)

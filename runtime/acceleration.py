@@ -15,11 +15,11 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.arguments import bind
 from zeus_trt.runtime.bundle import Bundle
 from zeus_trt.runtime.engine_call import CheckedCall, EngineCall
-from zeus_trt.runtime.steppers import Step
 from zeus_trt.runtime.pipeline_run import PipelineRun, count_evaluations
 from zeus_trt.runtime.report import Report
 from zeus_trt.runtime.request import check_threshold, expect
 from zeus_trt.runtime.session import Session
+from zeus_trt.runtime.steppers import Step
 from zeus_trt.zeus_graph import Predictor, StepPlan
 
 DENOISERS = ("unet", "transformer", "transformer_2", "unconditional_transformer", "controlnet")

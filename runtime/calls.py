@@ -141,11 +141,15 @@ def _read_versions(tensors: Sequence[torch.Tensor]) -> list[int]:
 
 
 def _check_output(output: torch.Tensor, latents: torch.Tensor) -> None:
-    expected = f"a floating-point tensor of {tuple(latents.shape)} on {latents.device}, as its latents"
     if not isinstance(output, torch.Tensor):
-        got = type(output).__name__
-    elif not output.is_floating_point() or output.shape != latents.shape or output.device != latents.device:
-        got = f"{str(output.dtype).removeprefix('torch.')} of {tuple(output.shape)} on {output.device}"
-    else:
-        return
-    raise ZeusError(f"denoiser: got {got}; expected {expected}. Fix the engine, or the guidance around it.")
+        raise ZeusError(f"denoiser: got {type(output).__name__} from its guidance; expected a tensor. Return that.")
+    if not output.is_floating_point() or output.device != latents.device:
+        raise ZeusError(
+            f"denoiser: got an output of {output.dtype} on {output.device}; expected a floating-point tensor on "
+            f"{latents.device}. Fix the engine, or the guidance around it."
+        )
+    if output.shape != latents.shape:
+        raise ZeusError(
+            f"denoiser: got an output of {tuple(output.shape)}; expected {tuple(latents.shape)}, as its latents. "
+            "Fix the engine, or the guidance around it."
+        )

@@ -23,7 +23,7 @@ def constant_axes(manifest: Manifest) -> tuple[int | str, ...]:
 
 
 class LatentsBorder:
-    """Between the solver's latents and the engine's: the time that the engine reads, constant channels, learned variance.
+    """Between the solver's latents and the engine's: timestep scale, constant channels, learned variance.
 
     Args:
         manifest: That of the engine's bundle.
@@ -37,8 +37,8 @@ class LatentsBorder:
         state = manifest.state_axes or manifest.latents.axes
         if manifest.timestep_scale is None:
             raise ZeusError(
-                f"timestep: got a {manifest.pipeline_class}, whose denoiser reads no multiple of the timestep; expected "
-                "a fixed factor. Wrap the engine in a denoiser that computes it, and use run_steps()."
+                f"timestep: got a {manifest.pipeline_class}, whose denoiser reads no multiple of the timestep; "
+                "expected a fixed factor. Wrap the engine in a denoiser that computes it, and use run_steps()."
             )
         self._scale: float = manifest.timestep_scale
         self._latents, self._constant = manifest.latents.name, name_constant(manifest)

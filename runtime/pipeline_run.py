@@ -14,8 +14,8 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.calls import Stopwatch
 from zeus_trt.runtime.drift import DriftController, insert_full
 from zeus_trt.runtime.finite_guard import FiniteGuard
-from zeus_trt.runtime.steppers import Step
 from zeus_trt.runtime.request import expect
+from zeus_trt.runtime.steppers import Step
 from zeus_trt.zeus_graph import Predictor, StepController, StepPlan
 from zeus_trt.zeus_graph.trace import read_sigmas
 

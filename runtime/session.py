@@ -12,11 +12,11 @@ from zeus_trt.runtime.bundle import Bundle
 from zeus_trt.runtime.denoiser import Denoiser
 from zeus_trt.runtime.engines import check_device, choose_engine
 from zeus_trt.runtime.guidance import Guidance
-from zeus_trt.runtime.steppers import Step
 from zeus_trt.runtime.report import Report, Result
 from zeus_trt.runtime.request import Request, check_count, expect
 from zeus_trt.runtime.solver import Solver
 from zeus_trt.runtime.start import Start, find_begin
+from zeus_trt.runtime.steppers import Step
 from zeus_trt.runtime.trajectory import Trajectory
 from zeus_trt.zeus_graph import Predictor, StepPlan
 
@@ -74,9 +74,14 @@ class Session:
         return getattr(self.engine, "backend", type(self.engine).__name__)
 
     def begin(self, num_steps: int, strength: float) -> int:
-        """The evaluation that an image-to-image trajectory of ``strength`` (0..1) begins at."""
+        """The evaluation that an image-to-image trajectory of ``strength`` (0..1) begins at.
+
+        Families round differently: the manifest's ``strength_rule`` is the exported pipeline's own; where it has no
+        image-to-image pipeline, the rule is Stable Diffusion's.
+        """
         check_count("num_steps", num_steps, 1)
-        return find_begin(self.solver.scheduler, num_steps, strength)
+        order = getattr(self.solver.scheduler, "order", 1)
+        return find_begin(order, num_steps, strength, self.bundle.manifest.strength_rule or "steps")
 
     def plan(
         self, num_steps: int, ratio: int, *, begin: int = 0, schedule: Mapping[str, Any] | None = None

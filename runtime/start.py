@@ -27,24 +27,32 @@ class Start:
     mask: torch.Tensor | None = None
 
 
-def find_begin(scheduler: Any, num_steps: int, strength: float) -> int:
-    """The first evaluation of ``strength``, as diffusers' image-to-image pipelines choose it.
+STRENGTH_RULES = ("steps", "begin")
+"""What is rounded down: ``steps``, the int(N s) steps that run (Stable Diffusion, SDXL, Wan, CogVideoX), or ``begin``,
+the int(N - N s) steps that are left out (Stable Diffusion 3, FLUX, Qwen-Image, Chroma)."""
+
+
+def find_begin(order: int, num_steps: int, strength: float, rule: str = "steps") -> int:
+    """The first evaluation of an image-to-image run, as the diffusers pipelines of its family choose it.
 
     Args:
-        scheduler: A diffusers scheduler.
+        order: Evaluations of a solver step: the scheduler's ``order``.
         num_steps: Solver steps of the whole schedule.
         strength: How much of the schedule runs, above 0 and up to 1.
+        rule: One of ``STRENGTH_RULES``.
 
     Raises:
         ZeusError: A strength outside of its range, or one so small that no step is left.
     """
     is_number = isinstance(strength, int | float) and not isinstance(strength, bool)
-    steps = int(num_steps * strength) if is_number and 0 < strength <= 1 else 0
-    if not steps:
+    begin = num_steps
+    if is_number and 0 < strength <= 1:
+        begin = int(num_steps - num_steps * strength) if rule == "begin" else num_steps - int(num_steps * strength)
+    if begin == num_steps:
         raise ZeusError(
             f"strength: got {strength!r} of {num_steps} steps; expected a number up to 1 that leaves a step. Raise it."
         )
-    return (num_steps - steps) * getattr(scheduler, "order", 1)
+    return begin * order
 
 
 def add_noise(

@@ -202,9 +202,7 @@ class Trajectory:
             return None
         shared = [name for name in self.conditioning if name not in self._by_row]
         negative = self._null_labels(batch) if negative is None else negative
-        return ClassifierFreeGuidance(
-            guidance.scale, negative, shared, sequential=sequential, rescale=guidance.rescale
-        )
+        return ClassifierFreeGuidance(guidance.scale, negative, shared, sequential=sequential, rescale=guidance.rescale)
 
     def _wrap(self, denoiser: Denoiser) -> Denoiser:
         assert self._request.guidance.wrap
