@@ -1,4 +1,4 @@
-"""The README shows only what works: each of its commands and code blocks is run here."""
+"""README and docs show only what works: each of their commands and code blocks is run here."""
 
 import importlib.util
 import json
@@ -14,20 +14,22 @@ from click.testing import CliRunner
 from zeus_trt.cli import main
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [README, *(page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs").glob("*.md")))]
 
 
 def blocks(language):
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    return re.findall(rf"^```{language}\n(.*?)^```", "\n".join(PAGES), re.MULTILINE | re.DOTALL)
 
 
 def commands():
     lines = "".join(blocks("bash")).replace("\\\n", " ").splitlines()
-    return [line.split("  #")[0].strip() for line in lines if line.strip() and not line.startswith("#")]
+    found = [line.split("  #")[0].strip() for line in lines if line.strip() and not line.startswith("#")]
+    return list(dict.fromkeys(found))  # a page may repeat what another made
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder like a checkout, as far as the README's commands look at it."""
+    """A folder like a checkout, as far as the commands look at it."""
     folder = tmp_path_factory.mktemp("readme")
     (folder / "examples").symlink_to(ROOT / "examples")
     return folder
@@ -35,7 +37,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def after_commands(folder):
-    """Runs every zeus-trt command of the README, in order, in one folder."""
+    """Runs every command of README and docs, in order, in one folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         done = {}
@@ -67,7 +69,7 @@ def test_no_command_is_left_out():
         assert command.split()[0] in {"zeus-trt", "make", "python"}, command
 
 
-@pytest.mark.parametrize("code", blocks("python"), ids=lambda code: code.splitlines()[0])
+@pytest.mark.parametrize("code", blocks("python"), ids=lambda code: code.strip().splitlines()[-1][:40])
 def test_code_blocks_run(after_commands, folder, monkeypatch, code):
     monkeypatch.chdir(folder)
     exec(compile(code, "README.md", "exec"), {})
@@ -83,3 +85,9 @@ def test_table_has_the_nfe_and_quality_of_the_recorded_run():
     for row in recorded["rows"]:
         psnr = "equal" if row["psnr_db"] is None else f"{row['psnr_db']:.1f}"
         assert re.search(rf"\| {row['ratio']} \| {row['nfe']} \| .*\| {psnr} \|", README), row
+
+
+def test_links_lead_to_files():
+    for place, text in zip([ROOT, *[ROOT / "docs"] * (len(PAGES) - 1)], PAGES, strict=True):
+        for target in re.findall(r"\]\(([^)#]+)\)", text):
+            assert "://" in target or (place / target).exists(), target
