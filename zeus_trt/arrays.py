@@ -50,8 +50,8 @@ def read_arrays(path: str | Path, thing: str, *, limit: int = LIMIT, advice: str
 
 
 def _check_sizes(members: list[zipfile.ZipInfo], limit: int) -> None:
-    if len(members) > _NAMES or len({info.filename for info in members}) < len(members):
-        raise ValueError(f"it has more than {_NAMES} arrays, or two of one name")
+    if not 1 <= len(members) <= _NAMES or len({info.filename for info in members}) < len(members):
+        raise ValueError(f"it has no array, more than {_NAMES}, or two of one name")
     if (total := sum(info.file_size for info in members)) > limit:
         raise ValueError(f"its arrays have {total} bytes, more than {limit}")
 
