@@ -85,9 +85,7 @@ class AotEngine(Engine):
         with torch.no_grad(), on_device, self._lock:
             return self._run(**cast)
 
-    def close(self) -> None:
-        """Gives its memory back; a later call raises ZeusError."""
-        super().close()
+    def _release(self) -> None:
         self._model = self._run = None
 
     def _call(self, **inputs: torch.Tensor) -> torch.Tensor:

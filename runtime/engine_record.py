@@ -72,6 +72,7 @@ class EngineRecord:
         size: Its bytes.
         sha256: Its digest.
         build_seconds: How long the build took.
+        signature: What ``engine_trust.sign`` made of all else on the machine that built it; empty without one.
     """
 
     spec: EngineSpec
@@ -79,6 +80,7 @@ class EngineRecord:
     size: int
     sha256: str
     build_seconds: float = 0.0
+    signature: str = ""
 
     @property
     def key(self) -> str:

@@ -117,9 +117,7 @@ class TensorRTEngine(Engine):
             self._done.record(stream)
         return output
 
-    def close(self) -> None:
-        """Gives its memory back; a later call raises ZeusError."""
-        super().close()
+    def _release(self) -> None:
         self._contexts.clear()
         self._run = self._engine = self._runtime = self._memory = None
 

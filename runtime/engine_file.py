@@ -1,0 +1,117 @@
+"""The bytes of an engine: read once, and those that were checked are those that are used."""
+
+import errno
+import hashlib
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.runtime.engine_record import EngineRecord
+
+_CHUNK = 1 << 20
+
+
+def check_place(path: Path, root: Path) -> tuple[str, ...]:
+    """Why a file cannot be one of the folder ``root``: missing, no file, or a link that leads out of it."""
+    try:
+        inside = path.resolve(strict=True).is_relative_to(root.resolve(strict=True))
+        is_file = path.is_file()
+    except (OSError, RuntimeError, ValueError) as error:  # links in a circle, names that no file can have
+        if isinstance(error, FileNotFoundError):
+            return (f"its file {path.name} is missing",)
+        return (f"its file {path.name} cannot be found ({getattr(error, 'strerror', None) or error})",)
+    if not inside:
+        return (f"its file {path.name} lies outside of the bundle",)
+    return () if is_file else (f"its file {path.name} is no file",)
+
+
+def read_file(path: Path, most: int) -> bytes:
+    """The bytes of a regular file; never waits, as opening a pipe does.
+
+    Raises:
+        OSError: It cannot be read, is no file, or has more than ``most`` bytes.
+    """
+    with _open(path) as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"more than {most} bytes", str(path))
+    return data
+
+
+def read_engine(path: Path, record: EngineRecord) -> bytes:
+    """The bytes of an engine.
+
+    Raises:
+        ZeusError: They are not those that were built.
+    """
+    try:
+        with _open(path) as file:
+            data = file.read(record.size + 1)
+    except OSError as error:
+        raise _refuse(record, f"its file {record.file} does not read: {error.strerror}") from error
+    if len(data) != record.size or hashlib.sha256(data).hexdigest() != record.sha256:
+        raise _refuse(record, f"its file {record.file} was changed since it was built")
+    return data
+
+
+def check_engine(path: Path, record: EngineRecord) -> None:
+    """Raises ZeusError for an engine whose bytes are not those that were built."""
+    with open(os.devnull, "wb") as nothing:
+        _copy(path, record, nothing)
+
+
+@contextmanager
+def copy_engine(path: Path, record: EngineRecord) -> Iterator[Path]:
+    """Yields a checked copy of an engine in a folder of this user alone, where nobody changes it; it is deleted after.
+
+    For libraries that load from a path. The copy is hashed as it is written.
+
+    Raises:
+        ZeusError: The bytes are not those that were built, or there is no room for the copy.
+    """
+    with tempfile.TemporaryDirectory(prefix="zeus-trt-") as folder:  # mode 700
+        copy = Path(folder) / record.file
+        try:
+            with copy.open("xb") as target:
+                _copy(path, record, target)
+        except OSError as error:
+            raise ZeusError(
+                f"engine: got {folder}, where no copy of {record.file} can be written ({error.strerror}); expected "
+                f"room for {record.size / 2**20:.0f} MiB. Free some, or set TMPDIR to another folder."
+            ) from error
+        yield copy
+
+
+def _copy(path: Path, record: EngineRecord, target: BinaryIO) -> None:
+    try:
+        source = _open(path)
+    except OSError as error:
+        raise _refuse(record, f"its file {record.file} does not open: {error.strerror}") from error
+    digest, left = hashlib.sha256(), record.size + 1
+    with source:
+        while chunk := source.read(min(_CHUNK, left)):
+            digest.update(chunk)
+            target.write(chunk)
+            left -= len(chunk)
+    if left != 1 or digest.hexdigest() != record.sha256:
+        raise _refuse(record, f"its file {record.file} was changed since it was built")
+
+
+def _open(path: Path) -> BinaryIO:
+    number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise OSError(errno.EINVAL, "no file", str(path))
+    return os.fdopen(number, "rb")
+
+
+def _refuse(record: EngineRecord, reason: str) -> ZeusError:
+    return ZeusError(
+        f"engine: got {record.spec.backend} engine {record.key} ({reason}); expected the bytes that were built. "
+        "Build it again."
+    )
