@@ -17,9 +17,12 @@ from zeus_trt.export.profile import SizeRange, make_profile
 from zeus_trt.export.tensorrt import Progress, TensorRTOptions, build_tensorrt, check_options
 from zeus_trt.files import digest_file, write_folder_atomically
 from zeus_trt.runtime.bundle import Bundle
-from zeus_trt.runtime.engine_folder import AOT_INDUCTOR, FOLDER, check_file, digest_model, list_engines
+from zeus_trt.runtime.engine_folder import AOT_INDUCTOR, FOLDER, digest_model, list_engines
+from zeus_trt.runtime.engine_file import check_engine
 from zeus_trt.runtime.engine_record import FILE_NAME, EngineRecord, EngineSpec, Target, explain
+from zeus_trt.runtime.engine_trust import sign
 from zeus_trt.runtime.hardware import find_cpu, find_gpu
+from zeus_trt.runtime.signing_key import make_key
 from zeus_trt.runtime.tensorrt_module import import_tensorrt
 
 BACKENDS = ("tensorrt", "tensorrt-rtx", AOT_INDUCTOR)

@@ -49,13 +49,10 @@ def read_engine(path: Path, record: EngineRecord) -> bytes:
     Raises:
         ZeusError: They are not those that were built.
     """
-    try:
-        with _open(path) as file:
-            data = file.read(record.size + 1)
-    except OSError as error:
-        raise _refuse(record, f"its file {record.file} does not read: {error.strerror}") from error
+    with _open_engine(path, record) as file:
+        data = file.read(record.size + 1)
     if len(data) != record.size or hashlib.sha256(data).hexdigest() != record.sha256:
-        raise _refuse(record, f"its file {record.file} was changed since it was built")
+        raise _say_changed(record)
     return data
 
 
@@ -88,18 +85,25 @@ def copy_engine(path: Path, record: EngineRecord) -> Iterator[Path]:
 
 
 def _copy(path: Path, record: EngineRecord, target: BinaryIO) -> None:
-    try:
-        source = _open(path)
-    except OSError as error:
-        raise _refuse(record, f"its file {record.file} does not open: {error.strerror}") from error
     digest, left = hashlib.sha256(), record.size + 1
-    with source:
+    with _open_engine(path, record) as source:
         while chunk := source.read(min(_CHUNK, left)):
             digest.update(chunk)
             target.write(chunk)
             left -= len(chunk)
     if left != 1 or digest.hexdigest() != record.sha256:
-        raise _refuse(record, f"its file {record.file} was changed since it was built")
+        raise _say_changed(record)
+
+
+def _open_engine(path: Path, record: EngineRecord) -> BinaryIO:
+    try:
+        file = _open(path)
+    except OSError as error:
+        raise _refuse(record, f"its file {record.file} does not open: {error.strerror}") from error
+    if os.fstat(file.fileno()).st_size != record.size:  # before memory is taken for as much as the record says
+        file.close()
+        raise _say_changed(record)
+    return file
 
 
 def _open(path: Path) -> BinaryIO:
@@ -108,6 +112,10 @@ def _open(path: Path) -> BinaryIO:
         os.close(number)
         raise OSError(errno.EINVAL, "no file", str(path))
     return os.fdopen(number, "rb")
+
+
+def _say_changed(record: EngineRecord) -> ZeusError:
+    return _refuse(record, f"its file {record.file} was changed since it was built")
 
 
 def _refuse(record: EngineRecord, reason: str) -> ZeusError:
