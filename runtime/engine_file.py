@@ -16,6 +16,13 @@ from zeus_trt.runtime.engine_record import EngineRecord
 _CHUNK = 1 << 20
 
 
+class _Changed(Exception):
+    """An engine's file is not what its record says."""
+
+    def __init__(self, record: EngineRecord, how: str = "was changed since it was built"):
+        super().__init__(f"its file {record.file} {how}")
+
+
 def check_place(path: Path, root: Path) -> tuple[str, ...]:
     """Why a file cannot be one of the folder ``root``: missing, no file, or a link that leads out of it."""
     try:
@@ -49,17 +56,24 @@ def read_engine(path: Path, record: EngineRecord) -> bytes:
     Raises:
         ZeusError: They are not those that were built.
     """
-    with _open_engine(path, record) as file:
-        data = file.read(record.size + 1)
-    if len(data) != record.size or hashlib.sha256(data).hexdigest() != record.sha256:
-        raise _say_changed(record)
+    try:
+        with _open_engine(path, record) as file:
+            data = file.read(record.size + 1)
+        if len(data) != record.size or hashlib.sha256(data).hexdigest() != record.sha256:
+            raise _Changed(record)
+    except _Changed as changed:
+        raise _refuse(record, changed) from changed
     return data
 
 
-def check_engine(path: Path, record: EngineRecord) -> None:
-    """Raises ZeusError for an engine whose bytes are not those that were built."""
-    with open(os.devnull, "wb") as nothing:
-        _copy(path, record, nothing)
+def check_engine(path: Path, record: EngineRecord) -> tuple[str, ...]:
+    """Why the bytes of an engine are not those that were built; nothing if they are."""
+    try:
+        with open(os.devnull, "wb") as nothing:
+            _copy(path, record, nothing)
+    except _Changed as changed:
+        return (str(changed),)
+    return ()
 
 
 @contextmanager
@@ -76,6 +90,8 @@ def copy_engine(path: Path, record: EngineRecord) -> Iterator[Path]:
         try:
             with copy.open("xb") as target:
                 _copy(path, record, target)
+        except _Changed as changed:
+            raise _refuse(record, changed) from changed
         except OSError as error:
             raise ZeusError(
                 f"engine: got {folder}, where no copy of {record.file} can be written ({error.strerror}); expected "
@@ -92,17 +108,17 @@ def _copy(path: Path, record: EngineRecord, target: BinaryIO) -> None:
             target.write(chunk)
             left -= len(chunk)
     if left != 1 or digest.hexdigest() != record.sha256:
-        raise _say_changed(record)
+        raise _Changed(record)
 
 
 def _open_engine(path: Path, record: EngineRecord) -> BinaryIO:
     try:
         file = _open(path)
     except OSError as error:
-        raise _refuse(record, f"its file {record.file} does not open: {error.strerror}") from error
+        raise _Changed(record, f"cannot be read ({error.strerror})") from error
     if os.fstat(file.fileno()).st_size != record.size:  # before memory is taken for as much as the record says
         file.close()
-        raise _say_changed(record)
+        raise _Changed(record)
     return file
 
 
@@ -118,8 +134,8 @@ def _say_changed(record: EngineRecord) -> ZeusError:
     return _refuse(record, f"its file {record.file} was changed since it was built")
 
 
-def _refuse(record: EngineRecord, reason: str) -> ZeusError:
+def _refuse(record: EngineRecord, reason: Exception) -> ZeusError:
     return ZeusError(
-        f"engine: got {record.spec.backend} engine {record.key} ({reason}); expected the bytes that were built. "
+        f"engine: got the {record.spec.backend} engine {record.key} ({reason}); expected the bytes that were built. "
         "Build it again."
     )

@@ -162,15 +162,14 @@ def find_engine(bundle: Path, needs: Needs, trust: bool | None = None) -> Engine
     """
 
     def check(path: Path, record: EngineRecord) -> EngineFile:
-        check_engine(path, record)
+        if reasons := check_engine(path, record):
+            raise _refuse_all(bundle, needs, [EngineFile(path, record, reasons)])
         return EngineFile(path, record)
 
     return load_engine(bundle, needs, check, trust)
 
 
-def load_engine(
-    bundle: Path, needs: Needs, load: Callable[[Path, EngineRecord], T], trust: bool | None = None
-) -> T:
+def load_engine(bundle: Path, needs: Needs, load: Callable[[Path, EngineRecord], T], trust: bool | None = None) -> T:
     """Loads the engine that serves ``needs``; the newest that loads if there are several.
 
     Args:

@@ -12,7 +12,7 @@ from zeus_trt.runtime.bundle import Bundle
 from zeus_trt.runtime.cuda_graph import CudaGraphs
 from zeus_trt.runtime.engine import Engine, EngineInfo
 from zeus_trt.runtime.engine_file import read_engine
-from zeus_trt.runtime.engine_folder import Needs, load_engine
+from zeus_trt.runtime.engine_folder import EngineFile, Needs, load_engine
 from zeus_trt.runtime.engine_record import EngineRecord
 from zeus_trt.runtime.manifest import Manifest
 from zeus_trt.runtime.tensorrt_module import import_tensorrt
@@ -38,8 +38,8 @@ class TensorRTEngine(Engine):
     of scratch memory, so that calls on several streams run one after the other on the device.
 
     Args:
-        path: The engine file: native code, which must be trusted; ``open`` loads none that was not built here.
-        record: What it was made of. Its bytes are read once, and are those of the record.
+        file: What ``find_engine`` found. It is native code, so one that was not built here is refused, unless it was
+            trusted there. Its bytes are read once, and checked.
         manifest: That of its bundle.
         device: The CUDA device.
         weight_budget: Bytes of weights to keep on the GPU, for engines built with weight streaming; by default what
@@ -52,20 +52,24 @@ class TensorRTEngine(Engine):
 
     def __init__(
         self,
-        path: Path,
-        record: EngineRecord,
+        file: EngineFile,
         manifest: Manifest,
         device: str | torch.device = "cuda",
         weight_budget: int | None = None,
         cuda_graph: bool = False,
     ):
-        self.record: EngineRecord = record
+        if file.record is None or file.reasons:
+            raise ZeusError(
+                f"engine: got {file.path.parent.name} ({', '.join(file.reasons)}); expected one for this machine. "
+                "Build it again."
+            )
+        self.record: EngineRecord = file.record
         self.device = torch.device(device)
-        spec = record.spec
-        self.info = EngineInfo(spec.backend, spec.precision, self.device, spec.profile, record.size)
+        spec = self.record.spec
+        self.info = EngineInfo(spec.backend, spec.precision, self.device, spec.profile, self.record.size)
         if not torch.cuda.is_available():  # before anything of TensorRT: without CUDA it may end the process
             raise ZeusError(f"{self.backend}: got no CUDA device; expected an NVIDIA GPU. Run `zeus-trt doctor`.")
-        plan = read_engine(path, record)
+        plan = read_engine(file.path, self.record)
         self._trt = import_tensorrt(self.backend)
         self._logger = _make_logger(self._trt)
         self._axes = {spec.name: spec.axes for spec in manifest.inputs}
@@ -107,9 +111,11 @@ class TensorRTEngine(Engine):
             ZeusError: As ``load_engine``; ``trust`` is as there.
         """
         needs = Needs.of(bundle.manifest, backend, device, precision=precision)
-        return load_engine(
-            bundle.path, needs, lambda path, record: cls(path, record, bundle.manifest, device, **options), trust
-        )
+
+        def load(path: Path, record: EngineRecord) -> "TensorRTEngine":
+            return cls(EngineFile(path, record), bundle.manifest, device, **options)
+
+        return load_engine(bundle.path, needs, load, trust)
 
     def _compute(self, cast: dict[str, torch.Tensor]) -> torch.Tensor:
         """Enqueues the engine on torch's current stream."""
