@@ -74,12 +74,11 @@ def build_engine(
         with write_folder_atomically(folder, overwrite=True) as fresh:
             start = time.perf_counter()
             file = fresh / _name_file(backend)
-            with kill_with_parent():
-                if backend == AOT_INDUCTOR:
-                    _build_aot(spec, bundle, trace, file)
-                else:
-                    cache = folder.with_name(f"timing-{spec.backend_version}-{spec.target.sms[0]}.cache")
-                    build_tensorrt(bundle.onnx, spec, file, cache, on_progress)
+            if backend == AOT_INDUCTOR:
+                _build_aot(spec, bundle, trace, file)
+            else:
+                cache = folder.with_name(f"timing-{spec.backend_version}-{spec.target.sms[0]}.cache")
+                build_tensorrt(bundle.onnx, spec, file, cache, on_progress)
             seconds = round(time.perf_counter() - start, 2)
             record = sign(EngineRecord(spec, file.name, file.stat().st_size, digest_file(file), seconds), key)
             (fresh / FILE_NAME).write_text(record.to_json(), encoding="utf-8")
@@ -214,7 +213,8 @@ def _build_aot(
         )
     program = trace()
     check_program(program, spec, bundle.manifest.inputs)
-    build_package(program, file)
+    with kill_with_parent():
+        build_package(program, file)
 
 
 def _name_file(backend: str) -> str:
