@@ -26,7 +26,7 @@ def report(**fields: Any) -> None:
 
 
 def end_by_signal() -> None:
-    """On Linux the system ends this process with the parent, also while a library keeps all threads of Python waiting."""
+    """On Linux the system ends this process with the parent, also while a library keeps Python's threads waiting."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
