@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -23,6 +23,7 @@ DEPTH = 64
 
 ADVICE = "Write the file again."
 
+_INFINITE = (math.inf, -math.inf)
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|([\[{])|[\]}]', re.DOTALL)  # a string, open or not, or a bracket
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 T = TypeVar("T")
@@ -70,8 +71,14 @@ def read_bytes(path: str | Path, thing: str, *, limit: int = LIMIT, advice: str 
     return content
 
 
-def decode(content: bytes, thing: str, *, advice: str = ADVICE) -> Any:
+def decode(content: bytes, thing: str, *, advice: str = ADVICE, infinite: Collection[str] = ()) -> Any:
     """JSON text as plain data: None, bool, int, float, str, list and dict.
+
+    Args:
+        content: The text.
+        thing: What it is, for the message.
+        advice: The last sentence of the message.
+        infinite: Fields of the outermost object that may be ``Infinity`` or ``-Infinity``, which strict JSON lacks.
 
     Raises:
         ZeusError: The text is no UTF-8 or no JSON, is nested deeper than ``DEPTH``, repeats a key, or has a number
@@ -81,8 +88,11 @@ def decode(content: bytes, thing: str, *, advice: str = ADVICE) -> Any:
         text = content.decode("utf-8")
         _check_depth(text)
         data = json.loads(
-            text, object_pairs_hook=_make_object, parse_int=_read_int, parse_float=_read_float, parse_constant=_refuse
-        )
+            text, object_pairs_hook=_make_object, parse_int=_read_int, parse_float=_read_float,
+            parse_constant=float if infinite else _refuse,
+        )  # fmt: skip
+        if infinite:
+            _check_infinite(data, infinite)
         if _SURROGATE.search(text):  # half a character: such text cannot be printed, nor written to a file
             json.dumps(data, ensure_ascii=False).encode("utf-8")
         return data
@@ -146,6 +156,12 @@ def _read_float(text: str) -> float:
     if not math.isfinite(number):
         raise ValueError(f"the number {text[:20]} is not finite")
     return number
+
+
+def _check_infinite(data: Any, names: Collection[str]) -> None:
+    fields = data if isinstance(data, dict) else {"": data}
+    json.dumps({name: value for name, value in fields.items() if name not in names}, allow_nan=False)
+    json.dumps([value for name, value in fields.items() if name in names and value not in _INFINITE], allow_nan=False)
 
 
 def _refuse(name: str) -> Any:
