@@ -90,10 +90,16 @@ def test_a_build_that_ends_leaves_its_processes_alone():
 
 
 def test_an_interrupted_build_ends_them_at_once():
-    with pytest.raises(KeyboardInterrupt), guard.kill_with_parent():
-        compiler = subprocess.Popen(["sleep", "300"])
-        raise KeyboardInterrupt
-    assert compiler.wait(30) == -signal.SIGKILL
+    compilers = []
+
+    def compile():
+        with guard.kill_with_parent():
+            compilers.append(subprocess.Popen(["sleep", "300"]))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compile()
+    assert compilers[0].wait(30) == -signal.SIGKILL
 
 
 def test_the_environment_is_as_before(monkeypatch):
