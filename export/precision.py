@@ -63,7 +63,7 @@ def find_precision(denoiser: torch.nn.Module) -> str | None:
     if counts and (found := counts.most_common(1)[0][0]) != "fp32":
         return found
     folder = Path(getattr(getattr(denoiser, "config", None), "_name_or_path", None) or "no folder")
-    counts = sum((_count_file(file) for file in folder.glob("*.safetensors")), start=Counter())
+    counts = sum((count_numbers(file) for file in folder.glob("*.safetensors")), start=Counter())
     return counts.most_common(1)[0][0] if counts else "fp32"
 
 
@@ -165,7 +165,7 @@ def _run_in_float32(module: torch.nn.Module, dtype: torch.dtype) -> None:
     module.register_forward_hook(narrow)
 
 
-def _count_file(file: Path) -> Counter[str | None]:
+def count_numbers(file: Path) -> Counter[str | None]:
     """Numbers per precision, read off the header of a safetensors file."""
     from safetensors import SafetensorError, safe_open
 

@@ -51,6 +51,8 @@ def _list_parts(content: mmap.mmap, start: int, end: int) -> Iterator[tuple[int,
     place = start
     while place < end:
         tag, place = _read_varint(content, place, end)
+        if tag >= 1 << 32:
+            raise ValueError("a tag is too long")
         number, wire = tag >> 3, tag & 7
         if wire == 0:
             _, place = _read_varint(content, place, end)

@@ -61,9 +61,10 @@ class OnnxRuntimeEngine(Engine):
         device = torch.device("cuda", device_index) if provider == "CUDAExecutionProvider" else torch.device("cpu")
         options = ort.SessionOptions()
         options.intra_op_num_threads = num_threads or 0
+        options.log_severity_level = 4  # its errors are raised; its own lines show names from the graph unescaped
         settings = {"device_id": device_index} if device.type == "cuda" else {}
         try:
-            self._session = ort.InferenceSession(str(onnx), options, providers=[(provider, settings)])
+            self._session = ort.InferenceSession(str(onnx), options, [(provider, settings)], enable_fallback=0)
         except Exception as error:  # onnxruntime raises a class of its own per fault, all bare Exceptions
             raise ZeusError(
                 f"onnxruntime: got {onnx.name}, which does not load ({_join_lines(error)}); expected a graph that this "

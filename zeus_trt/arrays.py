@@ -3,11 +3,14 @@
 import math
 import zipfile
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
 from zeus_trt.errors import ZeusError
+
+if TYPE_CHECKING:
+    import torch
 
 LIMIT = 1 << 30
 """Bytes of all arrays of a file, unless the reader says otherwise."""
@@ -49,9 +52,33 @@ def read_arrays(path: str | Path, thing: str, *, limit: int = LIMIT, advice: str
         ) from error
 
 
+def read_tensors(path: str | Path, thing: str, *, limit: int = LIMIT) -> "dict[str, torch.Tensor]":
+    """Reads tensors by name from a .safetensors or .npz file; arguments as in ``read_arrays``.
+
+    Raises:
+        ZeusError: As ``read_arrays``, or a file of another kind.
+    """
+    import torch
+
+    if Path(path).suffix == ".safetensors":
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        try:
+            return load_file(path)
+        except (SafetensorError, OSError, ValueError, KeyError) as error:
+            raise ZeusError(
+                f"{thing}: got {path}, which cannot be read ({error}); expected a safetensors file. Write it again."
+            ) from error
+    found = read_arrays(path, thing, limit=limit)
+    if text := [name for name, array in found.items() if array.dtype.kind not in "biuf"]:
+        raise ZeusError(f"{thing}: got text in {text[0]} of {path}; expected numbers. Write it again.")
+    return {name: torch.from_numpy(array.astype(array.dtype.newbyteorder("="))) for name, array in found.items()}
+
+
 def _check_sizes(members: list[zipfile.ZipInfo], limit: int) -> None:
-    if len(members) > _NAMES or len({info.filename for info in members}) < len(members):
-        raise ValueError(f"it has more than {_NAMES} arrays, or two of one name")
+    if not 1 <= len(members) <= _NAMES or len({info.filename for info in members}) < len(members):
+        raise ValueError(f"it has no array, more than {_NAMES}, or two of one name")
     if (total := sum(info.file_size for info in members)) > limit:
         raise ValueError(f"its arrays have {total} bytes, more than {limit}")
 

@@ -1,5 +1,6 @@
 import ast
 import copy
+import dataclasses
 import json
 import math
 import os
@@ -82,6 +83,18 @@ def test_fingerprints_tell_programs_apart(solver):
     folded = [fold(solver, PLAN), fold(solver, PLAN, "reuse"), fold(solver, StepPlan("F" * 10))]
     assert len({program.fingerprint for program in folded}) == 3
     assert trace(make(), 10).fingerprint == programs[0].fingerprint
+
+
+def test_a_fingerprint_covers_every_field(solver):
+    """Also the matrices, by their last bit."""
+    nudged = [np.nextafter(array, 2) for array in solver.matrices]
+    changes = (
+        {"matrices": tuple(nudged)}, {"input_rows": tuple(2 * row for row in solver.input_rows)}, {"sigmas": None},
+        {"num_steps": 11}, {"begin": 1}, {"init_noise_sigma": 2.0}, {"prediction_type": "sample"}, {"scheduler": "A"},
+        {"timesteps": tuple(t + 1 for t in solver.timesteps)}, {"config": {}},
+    )  # fmt: skip
+    found = {dataclasses.replace(solver, **change).fingerprint for change in changes}
+    assert len(found | {solver.fingerprint}) == len(changes) + 1
 
 
 def test_check_accepts_its_own_scheduler(solver, scheduler):
