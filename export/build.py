@@ -23,7 +23,7 @@ from zeus_trt.runtime.engine_folder import AOT_INDUCTOR, FOLDER, EngineFile, dig
 from zeus_trt.runtime.engine_record import FILE_NAME, EngineRecord, EngineSpec, Target, explain
 from zeus_trt.runtime.engine_trust import sign
 from zeus_trt.runtime.hardware import find_cpu, find_gpu
-from zeus_trt.runtime.signing_key import make_key
+from zeus_trt.runtime.signing_key import find_data_folder, make_key
 from zeus_trt.runtime.tensorrt_module import import_tensorrt
 
 BACKENDS = ("tensorrt", "tensorrt-rtx", AOT_INDUCTOR)
@@ -77,7 +77,8 @@ def build_engine(
             if backend == AOT_INDUCTOR:
                 _build_aot(spec, bundle, trace, file)
             else:
-                cache = folder.with_name(f"timing-{spec.backend_version}-{spec.target.sms[0]}.cache")
+                # Not in the bundle: TensorRT parses it, and a bundle may be from anywhere.
+                cache = find_data_folder() / f"timing-{spec.backend_version}-{spec.target.sms[0]}.cache"
                 build_tensorrt(bundle.onnx, spec, file, cache, on_progress)
             seconds = round(time.perf_counter() - start, 2)
             record = sign(EngineRecord(spec, file.name, file.stat().st_size, digest_file(file), seconds), key)
