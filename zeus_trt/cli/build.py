@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from zeus_trt.cli.group import main
-from zeus_trt.cli.options import Range, echo_json, json_option, trust_option
+from zeus_trt.cli.options import Range, echo_json, json_option
 
 gpu_option = click.option("--gpu", multiple=True, help="What to build for, such as sm_89.  [default: this machine]")
 range_option = click.option(
@@ -40,7 +40,6 @@ def with_tensorrt_options(command):
 @click.option("--guidance/--no-guidance", default=None, help="Whether guidance doubles the batch.")
 @click.option("--model", type=click.Path(path_type=Path), help="The exported model; for aot-inductor.")
 @with_tensorrt_options
-@trust_option
 @json_option
 def build(bundle, backend, gpu, precision, ranges, guidance, model, as_json, **options) -> None:
     """Build an engine of BUNDLE, unless it has one that differs in nothing."""

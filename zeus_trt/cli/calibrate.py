@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from zeus_trt.cli.group import main
-from zeus_trt.cli.options import Number, Numbers, echo_json, guidance_option, json_option, progress, trust_option
+from zeus_trt.cli.options import Number, Numbers, echo_json, guidance_option, json_option, progress
 
 _path = click.Path(path_type=Path)
 
@@ -31,7 +31,6 @@ _path = click.Path(path_type=Path)
 @click.option("--max-calls", type=click.IntRange(1), help="Most denoiser evaluations of measuring, per budget.")
 @click.option("--seed", default=0, show_default=True, help="Of the samples and the search.")
 @click.option("-o", "--output", type=_path, help="Plan to write (.json); with --pareto a .csv and a .png.")
-@trust_option
 @json_option
 def calibrate(model, nfe, speedup, min_psnr, pareto, check, output, as_json, **options) -> None:
     """Find the best plan for a bundle or a pipeline, its solver and a budget, from a few of its own trajectories."""

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from zeus_trt.cli.group import main
-from zeus_trt.cli.options import Names, Numbers, echo_json, guidance_option, json_option, progress, trust_option
+from zeus_trt.cli.options import Names, Numbers, echo_json, guidance_option, json_option, progress
 
 
 @main.command()
@@ -31,7 +31,6 @@ from zeus_trt.cli.options import Names, Numbers, echo_json, guidance_option, jso
 @click.option("--mode", default="auto", show_default=True, help="auto, program, or step.")
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Timed runs of each row.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Folder for the report; resumed.")
-@trust_option
 @json_option
 def compare(output, as_json, **options) -> None:
     """Compare eager, compiled and skipped runs of a model: time, quality, memory."""

@@ -6,12 +6,11 @@ from pathlib import Path
 import click
 
 from zeus_trt.cli.group import main
-from zeus_trt.cli.options import echo_json, json_option, trust_option
+from zeus_trt.cli.options import echo_json, json_option
 
 
 @main.command()
 @click.argument("bundle", type=click.Path(path_type=Path))
-@trust_option
 @json_option
 def inspect(bundle: Path, as_json: bool) -> None:
     """Check BUNDLE, and print what it holds."""

@@ -87,23 +87,8 @@ class Size(click.ParamType):
         return height, width
 
 
-def trust(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    """Lets engines of any machine be loaded for as long as the command runs."""
-    if value:
-        from zeus_trt.runtime.engine_trust import trust_engines
-
-        ctx.with_resource(trust_engines())
-
-
 guidance_option = click.option(
     "--guidance-scale", type=Number(), help="1 turns it off.  [default: the pipeline's own, 2 of class labels]"
-)
-trust_option = click.option(
-    "--trust-engines",
-    is_flag=True,
-    expose_value=False,
-    callback=trust,
-    help="Load engines that were built on another machine too: they are native code.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="End stdout with one JSON line.")
 

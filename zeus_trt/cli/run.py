@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from zeus_trt.cli.group import main
-from zeus_trt.cli.options import Number, Numbers, Size, echo_json, guidance_option, json_option, progress, trust_option
+from zeus_trt.cli.options import Number, Numbers, Size, echo_json, guidance_option, json_option, progress
 
 
 @main.command()
@@ -33,7 +33,6 @@ from zeus_trt.cli.options import Number, Numbers, Size, echo_json, guidance_opti
 @click.option("--dtype", help="For pipelines: fp32, fp16 or bf16.  [default: fp32]")
 @click.option("--compare-full", is_flag=True, help="Write the full run too, as NAME-full.")
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Picture or video to write.")
-@trust_option
 @json_option
 def run(plan, as_json, **options) -> None:
     """Make pictures with a bundle's engine, or with a diffusers pipeline (folder or hub id)."""
