@@ -6,7 +6,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -59,18 +59,20 @@ def read_engine(path: Path, record: EngineRecord) -> bytes:
     try:
         with _open_engine(path, record) as file:
             data = file.read(record.size + 1)
-        if len(data) != record.size or hashlib.sha256(data).hexdigest() != record.sha256:
-            raise _Changed(record)
+    except OSError as error:
+        raise _refuse(record, _Changed(record, f"cannot be read ({error.strerror})")) from error
     except _Changed as changed:
         raise _refuse(record, changed) from changed
+    if len(data) != record.size or hashlib.sha256(data).hexdigest() != record.sha256:
+        raise _refuse(record, _Changed(record))
     return data
 
 
 def check_engine(path: Path, record: EngineRecord) -> tuple[str, ...]:
     """Why the bytes of an engine are not those that were built; nothing if they are."""
     try:
-        with open(os.devnull, "wb") as nothing:
-            _copy(path, record, nothing)
+        for _ in _read_chunks(path, record):
+            pass
     except _Changed as changed:
         return (str(changed),)
     return ()
@@ -80,42 +82,44 @@ def check_engine(path: Path, record: EngineRecord) -> tuple[str, ...]:
 def copy_engine(path: Path, record: EngineRecord) -> Iterator[Path]:
     """Yields a checked copy of an engine in a folder of this user alone, where nobody changes it; it is deleted after.
 
-    For libraries that load from a path. The copy is hashed as it is written.
+    For libraries that load from a path.
 
     Raises:
         ZeusError: The bytes are not those that were built, or there is no room for the copy.
     """
-    with tempfile.TemporaryDirectory(prefix="zeus-trt-") as folder:  # mode 700
-        copy = Path(folder) / record.file
+    with ExitStack() as stack:
         try:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="zeus-trt-"))  # mode 700
+            copy = Path(folder) / record.file
             with copy.open("xb") as target:
-                _copy(path, record, target)
+                target.writelines(_read_chunks(path, record))
         except _Changed as changed:
             raise _refuse(record, changed) from changed
         except OSError as error:
             raise ZeusError(
-                f"engine: got {folder}, where no copy of {record.file} can be written ({error.strerror}); expected "
-                f"room for {record.size / 2**20:.0f} MiB. Free some, or set TMPDIR to another folder."
+                f"engine: got no room for a copy of {record.file} ({error.strerror}); expected "
+                f"{record.size / 2**20:.0f} MiB for temporary files. Free some, or set TMPDIR to another folder."
             ) from error
         yield copy
 
 
-def _copy(path: Path, record: EngineRecord, target: BinaryIO) -> None:
-    digest, left = hashlib.sha256(), record.size + 1
-    with _open_engine(path, record) as source:
-        while chunk := source.read(min(_CHUNK, left)):
-            digest.update(chunk)
-            target.write(chunk)
-            left -= len(chunk)
-    if left != 1 or digest.hexdigest() != record.sha256:
+def _read_chunks(path: Path, record: EngineRecord) -> Iterator[bytes]:
+    """The bytes of an engine as they are read; at their end raises _Changed if they are not those of the record."""
+    digest, left = hashlib.sha256(), record.size
+    try:
+        with _open_engine(path, record) as file:
+            while left >= 0 and (chunk := file.read(_CHUNK)):
+                digest.update(chunk)
+                left -= len(chunk)
+                yield chunk
+    except OSError as error:
+        raise _Changed(record, f"cannot be read ({error.strerror})") from error
+    if left or digest.hexdigest() != record.sha256:
         raise _Changed(record)
 
 
 def _open_engine(path: Path, record: EngineRecord) -> BinaryIO:
-    try:
-        file = _open(path)
-    except OSError as error:
-        raise _Changed(record, f"cannot be read ({error.strerror})") from error
+    file = _open(path)
     if os.fstat(file.fileno()).st_size != record.size:  # before memory is taken for as much as the record says
         file.close()
         raise _Changed(record)
@@ -128,10 +132,6 @@ def _open(path: Path) -> BinaryIO:
         os.close(number)
         raise OSError(errno.EINVAL, "no file", str(path))
     return os.fdopen(number, "rb")
-
-
-def _say_changed(record: EngineRecord) -> ZeusError:
-    return _refuse(record, f"its file {record.file} was changed since it was built")
 
 
 def _refuse(record: EngineRecord, reason: Exception) -> ZeusError:

@@ -218,7 +218,7 @@ def test_no_room_for_the_copy(home, engines, loaded):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (3, before[1]))  # as a full disk does
     try:
-        refuse(engines, r"no copy of denoiser\.engine can be written .*; expected room for 0 MiB\. .*set TMPDIR")
+        refuse(engines, r"got no room for a copy of denoiser\.engine \(File too large\); expected 0 MiB .*set TMPDIR")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert loaded == []
