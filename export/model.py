@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from zeus_trt import strict_json
-from zeus_trt.errors import ZeusError
+from zeus_trt.errors import ZeusError, say_cause
 from zeus_trt.export.axes import Symbol
 from zeus_trt.export.capture import BATCHED, CONDITIONING, LATENTS, TIMESTEP, Capture, Input
 from zeus_trt.export.loading import say_dtype
@@ -88,7 +88,8 @@ def _load_denoiser(folder: Path) -> Any:
 
     name = _read_config(folder / "config.json").get("_class_name")
     model_class: Any = getattr(diffusers, name, None) if isinstance(name, str) and name.isidentifier() else None
-    if not isinstance(model_class, type) or not issubclass(model_class, diffusers.ModelMixin):
+    is_model = isinstance(model_class, type) and issubclass(model_class, diffusers.ModelMixin)
+    if not is_model:
         raise ZeusError(
             f"model: got the class {name!r}; expected a model of diffusers {diffusers.__version__}. Update diffusers."
         )
@@ -98,7 +99,7 @@ def _load_denoiser(folder: Path) -> Any:
         ).eval()
     except Exception as error:  # safetensors, diffusers and the file system each raise their own
         raise ZeusError(
-            f"model: got weights in {folder} that do not load ({str(error).strip().splitlines()[0]}); expected whole "
+            f"model: got weights in {folder} that do not load ({say_cause(error)}); expected whole "
             "safetensors files of this model. Download or save the model again."
         ) from error
 

@@ -1,6 +1,7 @@
 """One reader for every .npz file: arrays of numbers or text, no pickle, and no more memory than the file says."""
 
 import math
+import os
 import zipfile
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -19,7 +20,7 @@ _NAMES = 1000  # arrays of a file
 _KINDS = "biufU"  # of dtypes: booleans, integers, floats, text
 
 
-def read_arrays(path: str | Path, thing: str, *, limit: int = LIMIT, advice: str = "Write it again.") -> dict:
+def read_arrays(path: str | os.PathLike, thing: str, *, limit: int = LIMIT, advice: str = "Write it again.") -> dict:
     """Reads a .npz file.
 
     Args:
@@ -52,7 +53,7 @@ def read_arrays(path: str | Path, thing: str, *, limit: int = LIMIT, advice: str
         ) from error
 
 
-def read_tensors(path: str | Path, thing: str, *, limit: int = LIMIT) -> "dict[str, torch.Tensor]":
+def read_tensors(path: str | os.PathLike, thing: str, *, limit: int = LIMIT) -> "dict[str, torch.Tensor]":
     """Reads tensors by name from a .safetensors or .npz file; arguments as in ``read_arrays``.
 
     Raises:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -29,7 +30,7 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 T = TypeVar("T")
 
 
-def read(path: str | Path, type_: type[T], thing: str, *, limit: int = LIMIT, advice: str = ADVICE) -> T:
+def read(path: str | os.PathLike, type_: type[T], thing: str, *, limit: int = LIMIT, advice: str = ADVICE) -> T:
     """Reads a JSON file into ``type_``.
 
     Args:
@@ -54,7 +55,7 @@ def parse(content: bytes, type_: type[T], thing: str, *, advice: str = ADVICE) -
     return build(decode(content, thing, advice=advice), type_, thing, advice=advice)
 
 
-def read_bytes(path: str | Path, thing: str, *, limit: int = LIMIT, advice: str = ADVICE) -> bytes:
+def read_bytes(path: str | os.PathLike, thing: str, *, limit: int = LIMIT, advice: str = ADVICE) -> bytes:
     """The content of a file.
 
     Raises:
@@ -97,7 +98,9 @@ def decode(content: bytes, thing: str, *, advice: str = ADVICE, infinite: Collec
             json.dumps(data, ensure_ascii=False).encode("utf-8")
         return data
     except UnicodeError as error:
-        raise ZeusError(f"{thing}: got text that is no UTF-8 ({error.reason}); expected JSON. {advice}") from error
+        raise ZeusError(
+            f"{thing}: got text that is no UTF-8 ({getattr(error, 'reason', error)}); expected JSON. {advice}"
+        ) from error
     except (ValueError, RecursionError) as error:
         raise ZeusError(f"{thing}: got text that is no strict JSON ({error}); expected JSON. {advice}") from error
 
@@ -174,7 +177,7 @@ _find_hints = lru_cache(get_type_hints)
 def _check_fields(data: Any, type_: Any, where: str) -> None:
     """Raises ValueError for a field that no dataclass of ``type_`` has: msgspec ignores those."""
     origin, parts = get_origin(type_), get_args(type_)
-    if is_dataclass(type_):
+    if isinstance(type_, type) and is_dataclass(type_):
         hints = _find_hints(type_)
         for name, value in data.items() if isinstance(data, Mapping) else ():
             if name not in hints:
