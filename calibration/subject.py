@@ -19,7 +19,6 @@ from zeus_trt.runtime import Bundle, Denoiser
 from zeus_trt.runtime.acceleration import find_denoisers
 from zeus_trt.runtime.eager_engine import EagerEngine
 from zeus_trt.runtime.engine import Engine
-from zeus_trt.runtime.engine_folder import Needs, find_engine, list_engines
 from zeus_trt.runtime.engines import BACKENDS, choose_engine
 from zeus_trt.runtime.manifest import FILE_NAME
 
@@ -111,7 +110,7 @@ def open_subject(
         else:
             asked += [engine.backend] if name == "auto" else []
             name = engine.backend if name == "auto" else name
-            engines[name], facts[name] = engine, _describe(bundle, engine, seconds)
+            engines[name], facts[name] = engine, _describe(engine, seconds)
         asked += [name] if name in backends else []
     if not any(name in engines for name in asked):
         raise ZeusError(next(fact.problem for fact in facts.values() if fact.problem))
@@ -145,7 +144,7 @@ def describe_pipeline(workload: PipelineWorkload, backends: Sequence[str] = ("au
             start = read_clock()
             with choose_engine(workload.bundle, name)[0] as engine:
                 name = engine.backend
-                facts[name] = _describe(workload.bundle, engine, read_clock() - start)
+                facts[name] = _describe(engine, read_clock() - start)
         except ZeusError as error:
             facts[name] = EngineFacts(problem=str(error))
         asked.append(name)
@@ -193,10 +192,8 @@ def _export(path: Path, eager: Model, folder: Path | None) -> Bundle:
     return export_bundle(path, target, overwrite=True)
 
 
-def _describe(bundle: Bundle, engine: Engine, seconds: float) -> EngineFacts:
-    info, built = engine.info, None
-    if any(found.record.spec.backend == info.backend for found in list_engines(bundle.path)):
-        built = find_engine(bundle.path, Needs.of(bundle.manifest, info.backend, info.device)).record
+def _describe(engine: Engine, seconds: float) -> EngineFacts:
+    info, built = engine.info, engine.record
     identity = {
         "backend": info.backend,
         "precision": info.precision,

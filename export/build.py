@@ -13,13 +13,17 @@ import torch
 from zeus_trt import __version__
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.aot_inductor import build_package, check_program
+from zeus_trt.export.guard import kill_with_parent
 from zeus_trt.export.profile import SizeRange, make_profile
 from zeus_trt.export.tensorrt import Progress, TensorRTOptions, build_tensorrt, check_options
 from zeus_trt.files import digest_file, write_folder_atomically
 from zeus_trt.runtime.bundle import Bundle
-from zeus_trt.runtime.engine_folder import AOT_INDUCTOR, FOLDER, check_file, digest_model, list_engines
+from zeus_trt.runtime.engine_file import check_engine
+from zeus_trt.runtime.engine_folder import AOT_INDUCTOR, FOLDER, EngineFile, digest_model, list_engines
 from zeus_trt.runtime.engine_record import FILE_NAME, EngineRecord, EngineSpec, Target, explain
+from zeus_trt.runtime.engine_trust import sign
 from zeus_trt.runtime.hardware import find_cpu, find_gpu
+from zeus_trt.runtime.signing_key import find_data_folder, make_key
 from zeus_trt.runtime.tensorrt_module import import_tensorrt
 
 BACKENDS = ("tensorrt", "tensorrt-rtx", AOT_INDUCTOR)
@@ -62,8 +66,10 @@ def build_engine(
     reasons = find_reasons(bundle, spec)
     if say:
         say(f"builds {backend}: {'; '.join(reasons)}" if reasons else f"reuses {backend}: {folder}")
-    if not reasons:
-        return EngineRecord.from_json((folder / FILE_NAME).read_text(encoding="utf-8"))
+    built = _find_built(bundle, spec)
+    if built and built.record and not reasons:
+        return built.record
+    key = make_key()
     try:
         with write_folder_atomically(folder, overwrite=True) as fresh:
             start = time.perf_counter()
@@ -71,10 +77,11 @@ def build_engine(
             if backend == AOT_INDUCTOR:
                 _build_aot(spec, bundle, trace, file)
             else:
-                cache = folder.with_name(f"timing-{spec.backend_version}-{spec.target.sms[0]}.cache")
+                # Not in the bundle: TensorRT parses it, and a bundle may be from anywhere.
+                cache = find_data_folder() / f"timing-{spec.backend_version}-{spec.target.sms[0]}.cache"
                 build_tensorrt(bundle.onnx, spec, file, cache, on_progress)
             seconds = round(time.perf_counter() - start, 2)
-            record = EngineRecord(spec, file.name, file.stat().st_size, digest_file(file), seconds)
+            record = sign(EngineRecord(spec, file.name, file.stat().st_size, digest_file(file), seconds), key)
             (fresh / FILE_NAME).write_text(record.to_json(), encoding="utf-8")
     finally:
         with contextlib.suppress(OSError):  # it goes only if it is empty
@@ -133,13 +140,19 @@ def check_backend(
 
 def find_reasons(bundle: Bundle, spec: EngineSpec) -> tuple[str, ...]:
     """Why ``spec`` has to be built, against the engine that is nearest to it; nothing if the bundle has it."""
-    engines = [engine for engine in list_engines(bundle.path) if engine.record.spec.backend == spec.backend]
-    same = [engine for engine in engines if engine.record.spec == spec and engine.path.parent.name == spec.key]
-    if same:
-        return check_file(same[0])
-    if not engines:
-        return ("the bundle has none",)
-    return min((explain(engine.record.spec, spec) for engine in engines), key=len)
+    if built := _find_built(bundle, spec):
+        return built.reasons or (check_engine(built.path, built.record) if built.record else ())
+    specs = [engine.record.spec for engine in list_engines(bundle.path) if engine.record]
+    others = [explain(other, spec) for other in specs if other.backend == spec.backend and other != spec]
+    return min(others, key=len, default=("the bundle has none",))
+
+
+def _find_built(bundle: Bundle, spec: EngineSpec) -> EngineFile | None:
+    """What is in the folder of ``spec``, whether it can be used or not."""
+    for engine in list_engines(bundle.path):
+        if spec.key == (engine.path.parent.name if engine.record else engine.path.name):
+            return engine
+    return None
 
 
 def check_precision(onnx: Path, asked: str | None) -> str:
@@ -201,7 +214,8 @@ def _build_aot(
         )
     program = trace()
     check_program(program, spec, bundle.manifest.inputs)
-    build_package(program, file)
+    with kill_with_parent():
+        build_package(program, file)
 
 
 def _name_file(backend: str) -> str:

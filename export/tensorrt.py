@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.files import write_atomically
 from zeus_trt.runtime.engine_record import EngineSpec
 from zeus_trt.runtime.hardware import find_gpu
 from zeus_trt.runtime.tensorrt_module import import_tensorrt
@@ -106,7 +107,8 @@ def build_tensorrt(
         }
         _run_child(spec.backend, job, folder, on_progress or _ignore)
         if timing_cache and fresh_cache:
-            fresh_cache.replace(timing_cache)
+            with write_atomically(timing_cache) as whole:
+                whole.write_bytes(fresh_cache.read_bytes())
 
 
 def _run_child(backend: str, job: dict[str, Any], folder: str, on_progress: Progress) -> None:

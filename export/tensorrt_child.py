@@ -6,20 +6,29 @@ file, and lines that begin with ``REPORT`` to stdout: ``{"step": ..., "done": 0.
 TensorRT 11 and TensorRT-RTX is in ``create_config``.
 """
 
+import ctypes
 import importlib
 import json
 import os
+import signal
 import sys
 import threading
 import time
 from typing import Any
 
 REPORT = "zeus-trt: "
+PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 
 
 def report(**fields: Any) -> None:
     """Sends a line to the parent."""
     print(REPORT + json.dumps(fields), flush=True)
+
+
+def end_by_signal() -> None:
+    """On Linux the system ends this process with the parent, also while a library keeps Python's threads waiting."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def end_with_parent() -> None:
@@ -128,6 +137,7 @@ def build(job: dict[str, Any], errors: list[str]) -> None:
 
 
 def main() -> None:
+    end_by_signal()
     threading.Thread(target=end_with_parent, daemon=True).start()
     errors: list[str] = []
     try:

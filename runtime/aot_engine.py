@@ -12,16 +12,20 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle import Bundle
 from zeus_trt.runtime.cuda_graph import CudaGraphs
 from zeus_trt.runtime.engine import Engine, EngineInfo, name_precision
-from zeus_trt.runtime.engine_folder import AOT_INDUCTOR, Needs, find_engine
+from zeus_trt.runtime.engine_file import copy_engine
+from zeus_trt.runtime.engine_folder import AOT_INDUCTOR, Needs, load_engine
 from zeus_trt.runtime.engine_profile import Profile
+from zeus_trt.runtime.engine_record import EngineRecord
 from zeus_trt.runtime.manifest import SymbolSpec, TensorSpec
 
 
 class AotEngine(Engine):
     """A ``.pt2`` package as a denoiser.
 
+    A package is native code, which runs as soon as it is loaded: ``open`` loads none that was not built here.
+
     Args:
-        package: The file.
+        package: The file. Its content must be trusted.
         inputs: Names, types and axes, in the order of the package.
         profile: Shapes it was built for: the package itself takes others, and computes something.
         device: What it was built for.
@@ -69,15 +73,22 @@ class AotEngine(Engine):
         device: str | torch.device = "cpu",
         precision: str | None = None,
         cuda_graph: bool = False,
+        trust: bool | None = None,
     ) -> "AotEngine":
-        """The bundle's package for this machine, checked before it is loaded.
+        """The bundle's package for this machine; what is loaded is a checked copy, which nobody else can change.
 
         Raises:
-            ZeusError: There is none; the message says why each that is there is refused.
+            ZeusError: As ``load_engine``; ``trust`` is as there.
         """
-        found = find_engine(bundle.path, Needs.of(bundle.manifest, AOT_INDUCTOR, device, precision=precision))
-        manifest, profile = bundle.manifest, found.record.spec.profile
-        return cls(found.path, manifest.inputs, profile, device, cuda_graph, manifest.symbols)
+        manifest = bundle.manifest
+
+        def load(path: Path, record: EngineRecord) -> "AotEngine":
+            with copy_engine(path, record) as package:
+                engine = cls(package, manifest.inputs, record.spec.profile, device, cuda_graph, manifest.symbols)
+            engine.record = record
+            return engine
+
+        return load_engine(bundle.path, Needs.of(manifest, AOT_INDUCTOR, device, precision=precision), load, trust)
 
     def _compute(self, cast: dict[str, torch.Tensor]) -> torch.Tensor:
         device = self.info.device
@@ -85,9 +96,9 @@ class AotEngine(Engine):
         with torch.no_grad(), on_device, self._lock:
             return self._run(**cast)
 
-    def close(self) -> None:
-        """Gives its memory back; a later call raises ZeusError."""
-        super().close()
+    def _release(self) -> None:
+        if self.info.device.type == "cuda":
+            torch.cuda.synchronize(self.info.device)  # the device may still run the package's code
         self._model = self._run = None
 
     def _call(self, **inputs: torch.Tensor) -> torch.Tensor:

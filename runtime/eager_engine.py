@@ -66,9 +66,7 @@ class EagerEngine(Engine):
                 f"({str(error).strip().splitlines()[0]}); expected sizes that it takes. Change them."
             ) from error
 
-    def close(self) -> None:
-        """Gives its memory back, but for the module, which is the caller's; a later call raises ZeusError."""
-        super().close()
+    def _release(self) -> None:
         self._module = self._forward = self._run = None
 
     def _call(self, **inputs: torch.Tensor) -> torch.Tensor:

@@ -1,7 +1,8 @@
 """What every engine has beside its call."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,9 +10,12 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.engine_profile import Profile, check_shapes
+from zeus_trt.runtime.engine_record import EngineRecord
 from zeus_trt.runtime.manifest import SymbolSpec
 from zeus_trt.runtime.named_inputs import cast_inputs, measure
 
+_CALLS = threading.Condition()
+"""Guards the ``_callers`` of every engine."""
 _PRECISIONS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 
 
@@ -37,11 +41,15 @@ class EngineInfo:
 class Engine(AbstractContextManager):
     """A denoiser that holds memory until it is closed; leaving its ``with`` block closes it.
 
-    Threads may share it. A kind of engine gives ``info``, and the types, axes and symbols of its inputs.
+    Threads may share it, and any of them may close it: calls that have begun end first. A kind of engine gives
+    ``info``, the types, axes and symbols of its inputs, ``_compute`` and ``_release``.
     """
 
     info: EngineInfo
+    record: EngineRecord | None = None
+    """Of an engine that ``zeus-trt build`` made."""
     is_closed = False
+    _callers: tuple[int, ...] = ()
     _dtypes: Mapping[str, torch.dtype]
     _axes: Mapping[str, Sequence[int | str]] = {}
     _symbols: Sequence[SymbolSpec] = ()
@@ -66,8 +74,10 @@ class Engine(AbstractContextManager):
             ZeusError: An input is missing, unknown, or of a shape that the engine does not take, ``out`` does not fit,
                 or the engine fails or is closed.
         """
-        if self.is_closed:
-            raise ZeusError(f"{self.backend}: got a call of a closed engine; expected an open one. Open it again.")
+        with self._open():
+            return self._call_open(out, inputs)
+
+    def _call_open(self, out: torch.Tensor | None, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         cast = cast_inputs(self.backend, inputs, self._dtypes, self.info.device)
         if profile := self.info.profile:
             check_shapes(profile, measure(cast, profile), self._axes, self._symbols)
@@ -83,9 +93,32 @@ class Engine(AbstractContextManager):
         """The model output, a new tensor, for inputs that were cast and checked."""
         raise NotImplementedError
 
+    def _release(self) -> None:
+        """Drops what holds memory; no call is running."""
+
+    @contextmanager
+    def _open(self) -> Iterator[None]:
+        """Keeps the engine open within the block, which is a call of this thread."""
+        caller = threading.get_ident()
+        with _CALLS:
+            if self.is_closed:
+                raise ZeusError(f"{self.backend}: got a call of a closed engine; expected an open one. Open it again.")
+            self._callers += (caller,)
+        try:
+            yield
+        finally:
+            with _CALLS:
+                place = self._callers.index(caller)
+                self._callers = self._callers[:place] + self._callers[place + 1 :]
+                _CALLS.notify_all()
+
     def close(self) -> None:
-        """Gives its memory back; a later call raises ZeusError."""
-        self.is_closed = True
+        """Waits for the calls of other threads, and gives the memory back; a later call raises ZeusError."""
+        caller = threading.get_ident()
+        with _CALLS:
+            self.is_closed = True
+            _CALLS.wait_for(lambda: all(other == caller for other in self._callers))
+        self._release()
 
     def __exit__(self, *error: Any) -> None:
         self.close()

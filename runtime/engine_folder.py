@@ -1,22 +1,32 @@
-"""Finding the engine of a bundle that this machine can run, before anything is deserialised."""
+"""Finding the engine of a bundle that this machine can run, and may, before anything is deserialised."""
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
-from zeus_trt.errors import ZeusError
-from zeus_trt.files import digest_file
+from zeus_trt.errors import ZeusError, escape
 from zeus_trt.runtime.bundle import Bundle
+from zeus_trt.runtime.engine_file import check_engine, check_place, read_file
 from zeus_trt.runtime.engine_record import FILE_NAME, EngineRecord
+from zeus_trt.runtime.engine_trust import NOT_BUILT_HERE, TRUST_ADVICE, check_trust, find_distrust
 from zeus_trt.runtime.hardware import find_cpu, find_gpu
 from zeus_trt.runtime.manifest import ONNX_FILE, Manifest
+from zeus_trt.runtime.signing_key import read_key
 from zeus_trt.runtime.tensorrt_module import import_tensorrt
 
 FOLDER = "engines"
 AOT_INDUCTOR = "aot-inductor"
+
+_LARGEST_RECORD = 1 << 20
+T = TypeVar("T")
+
+
+class UntrustedError(ZeusError):
+    """The engines that would serve were built elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +73,13 @@ class EngineFile:
     """An engine of a bundle.
 
     Args:
-        path: The engine file.
-        record: What it was made of.
+        path: The engine file; the engine's folder where the record is broken.
+        record: What it was made of; None where the record is broken.
         reasons: Why it cannot be used; nothing if it can.
     """
 
     path: Path
-    record: EngineRecord
+    record: EngineRecord | None
     reasons: tuple[str, ...] = ()
 
 
@@ -80,29 +90,63 @@ def digest_model(manifest: Manifest, backend: str) -> tuple[str, str]:
     return manifest.files[ONNX_FILE].sha256, manifest.weights_sha256 if backend == AOT_INDUCTOR else onnx_weights
 
 
-def list_engines(bundle: Path, needs: Needs | None = None) -> tuple[EngineFile, ...]:
-    """Every engine of a bundle, each with why it cannot be used; a record that does not read is left out."""
-    engines = []
-    for file in sorted((bundle / FOLDER).glob(f"*/{FILE_NAME}")):
-        try:
-            record = EngineRecord.from_json(file.read_text(encoding="utf-8"))
-        except (ZeusError, OSError, UnicodeDecodeError):
-            continue
-        engines.append(EngineFile(file.parent / record.file, record, refuse(record, needs) if needs else ()))
-    return tuple(engines)
+def list_engines(bundle: Path, needs: Needs | None = None, trust: bool | None = None) -> tuple[EngineFile, ...]:
+    """Every engine of a bundle, each with why it cannot be used; nothing of it is loaded.
+
+    Args:
+        bundle: The folder.
+        needs: What they must serve; None leaves that out.
+        trust: As in ``check_trust``: an engine that was built elsewhere is refused, unless those are trusted.
+    """
+    trust = check_trust(trust)
+    try:
+        folders = sorted(path for path in (bundle / FOLDER).iterdir() if path.is_dir())
+    except OSError:
+        return ()
+    return tuple(_read(folder, bundle, needs, trust) for folder in folders if not folder.name.startswith("."))
 
 
-def describe_engines(bundle: Bundle) -> str:
+def _read(folder: Path, bundle: Path, needs: Needs | None, trust: bool) -> EngineFile:
+    if reasons := check_place(folder / FILE_NAME, bundle):
+        return EngineFile(folder, None, reasons)
+    try:
+        record = EngineRecord.from_json(read_file(folder / FILE_NAME, _LARGEST_RECORD))
+    except OSError as error:
+        return EngineFile(folder, None, (f"{FILE_NAME} cannot be read ({error.strerror})",))
+    except ZeusError as error:
+        return EngineFile(folder, None, (_shorten(error),))
+    path = folder / record.file
+    reasons = refuse(record, needs) if needs else ()
+    if folder.name != record.key:
+        reasons += (f"its record is that of {record.key}",)
+    try:
+        reasons += find_distrust(record, trust)
+    except ZeusError as error:
+        reasons += (_shorten(error),)
+    return EngineFile(path, record, reasons + check_place(path, bundle))
+
+
+def _shorten(error: ZeusError) -> str:
+    """What was got, without the advice."""
+    return str(error).partition("; expected")[0]
+
+
+def describe_engines(bundle: Bundle, trust: bool | None = None) -> str:
     """The engines of a bundle for a person, each with why it cannot run here, if it cannot."""
     lines = []
-    for engine in list_engines(bundle.path):
-        spec = engine.record.spec
-        try:
-            reasons = refuse(engine.record, Needs.of(bundle.manifest, spec.backend, _device_of(engine.record)))
-        except ZeusError as error:
-            reasons = (str(error),)
+    for engine in list_engines(bundle.path, trust=trust):
+        reasons = engine.reasons
+        if engine.record is None:
+            name = engine.path.name
+        else:
+            spec = engine.record.spec
+            name = f"{spec.backend} {spec.precision} for {spec.target}"
+            try:
+                reasons += refuse(engine.record, Needs.of(bundle.manifest, spec.backend, _device_of(engine.record)))
+            except ZeusError as error:
+                reasons += (str(error),)
         state = f"refused: {'; '.join(reasons)}" if reasons else "runs here"
-        lines.append(f"{'engine':<15}{spec.backend} {spec.precision} for {spec.target}, {state}")
+        lines.append(escape(f"{'engine':<15}{name}, {state}"))
     return "\n".join(lines) or f"{'engines':<15}none but the graph itself in onnxruntime"
 
 
@@ -110,24 +154,71 @@ def _device_of(record: EngineRecord) -> str:
     return "cpu" if record.spec.target.sms[0].startswith("cpu") else "cuda"
 
 
-def find_engine(bundle: Path, needs: Needs) -> EngineFile:
+def find_engine(bundle: Path, needs: Needs, trust: bool | None = None) -> EngineFile:
     """The engine that serves ``needs``, its file checked; the newest if there are several.
 
     Raises:
-        ZeusError: There is none; the message says why each of those of the backend is refused.
+        ZeusError: As ``load_engine``.
     """
-    engines = [engine for engine in list_engines(bundle, needs) if engine.record.spec.backend == needs.backend]
-    refused = []
-    for engine in sorted(engines, key=lambda engine: engine.path.parent.stat().st_mtime, reverse=True):
-        reasons = engine.reasons or check_file(engine)
-        if not reasons:
-            return engine
-        refused.append(f"{engine.record.key}: {', '.join(reasons)}")
-    found = "; ".join(refused) or f"no {needs.backend} engine"
-    raise ZeusError(
-        f"engine: got {found}; expected one for {needs.backend} {needs.backend_version} on {needs.sm}. "
-        f"Run `zeus-trt build {bundle} --backend {needs.backend}`."
+
+    def check(path: Path, record: EngineRecord) -> EngineFile:
+        if reasons := check_engine(path, record):
+            raise _refuse_all(bundle, needs, [EngineFile(path, record, reasons)])
+        return EngineFile(path, record)
+
+    return load_engine(bundle, needs, check, trust)
+
+
+def load_engine(bundle: Path, needs: Needs, load: Callable[[Path, EngineRecord], T], trust: bool | None = None) -> T:
+    """Loads the engine that serves ``needs``; the newest that loads if there are several.
+
+    Args:
+        bundle: The folder.
+        needs: What it must serve.
+        load: Loads an engine file of a record, and checks that its bytes are those of the record.
+        trust: As in ``check_trust``.
+
+    Raises:
+        ZeusError: There is none; the message says why each of those of the backend is refused. Or the newest does not
+            load, and no other does.
+        UntrustedError: Those that would serve were built elsewhere.
+    """
+    trust = check_trust(trust)
+    found = list_engines(bundle, needs, trust)
+    engines = [engine for engine in found if engine.record is None or engine.record.spec.backend == needs.backend]
+    if engines and not trust:
+        read_key()  # a key that cannot be used is the whole reason
+    faults = []
+    for engine in sorted(engines, key=lambda engine: _find_age(engine.path)):
+        if engine.record is None or engine.reasons:
+            continue
+        try:
+            return load(engine.path, engine.record)
+        except ZeusError as error:
+            faults.append(error)
+    raise faults[0] if faults else _refuse_all(bundle, needs, engines)
+
+
+def _refuse_all(bundle: Path, needs: Needs, engines: Sequence[EngineFile]) -> ZeusError:
+    is_distrusted = any(engine.reasons == (NOT_BUILT_HERE,) for engine in engines)
+    refused = (f"{_name_folder(engine)}: {', '.join(engine.reasons)}" for engine in engines)
+    message = (
+        f"engine: got {'; '.join(refused) or f'no {needs.backend} engine'}; expected one for {needs.backend} "
+        f"{needs.backend_version} on {needs.sm}. Run `zeus-trt build {shlex.quote(str(bundle))} "
+        f"--backend {needs.backend}`{f', {TRUST_ADVICE}' if is_distrusted else ''}."
     )
+    return UntrustedError(message) if is_distrusted else ZeusError(message)
+
+
+def _name_folder(engine: EngineFile) -> str:
+    return engine.path.parent.name if engine.record else engine.path.name
+
+
+def _find_age(path: Path) -> float:
+    try:
+        return -path.parent.stat().st_mtime
+    except OSError:  # it has just gone
+        return 0.0
 
 
 def refuse(record: EngineRecord, needs: Needs) -> tuple[str, ...]:
@@ -153,15 +244,6 @@ def refuse(record: EngineRecord, needs: Needs) -> tuple[str, ...]:
                 f"built for {name} {spec.profile.get(name, 'absent')}, asked for {'x'.join(map(str, shape))}"
             )
     return tuple(reasons)
-
-
-def check_file(engine: EngineFile) -> tuple[str, ...]:
-    """Why the engine file cannot be trusted: missing, or other bytes than were built."""
-    if not engine.path.is_file():
-        return (f"its file {engine.record.file} is missing",)
-    if engine.path.stat().st_size != engine.record.size or digest_file(engine.path) != engine.record.sha256:
-        return (f"its file {engine.record.file} was changed since it was built",)
-    return ()
 
 
 def _loads(record: EngineRecord, version: str) -> bool:

@@ -15,6 +15,10 @@ class ShapeRange:
     opt: tuple[int, ...]
     max: tuple[int, ...]
 
+    def __post_init__(self) -> None:
+        if not len(self.min) == len(self.opt) == len(self.max):
+            raise ValueError("a range of shapes has a smallest, best and largest of different axes")
+
     def takes(self, shape: Sequence[int]) -> bool:
         """Whether every axis of ``shape`` lies between the smallest and the largest."""
         return len(shape) == len(self.min) and all(

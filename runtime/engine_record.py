@@ -4,13 +4,16 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any
 
-from zeus_trt.errors import ZeusError
+from zeus_trt import strict_json
 from zeus_trt.runtime.engine_profile import ShapeRange
 
 FORMAT = 1
 FILE_NAME = "engine.json"
+
+_ADVICE = "Build the engine again."
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,10 @@ class Target:
 
     sms: tuple[str, ...]
     gpu: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.sms:
+            raise ValueError("a target names nothing that it is for")
 
     def __str__(self) -> str:
         return ", ".join(self.sms) + (f" ({self.gpu})" if self.gpu else "")
@@ -52,7 +59,7 @@ class EngineSpec:
     target: Target
     graph_sha256: str
     weights_sha256: str
-    options: Mapping[str, Any]
+    options: Mapping[str, bool | int | float | str | None]
     exporter_version: str
 
     @property
@@ -72,6 +79,7 @@ class EngineRecord:
         size: Its bytes.
         sha256: Its digest.
         build_seconds: How long the build took.
+        signature: What ``engine_trust.sign`` made of all else on the machine that built it; empty without one.
     """
 
     spec: EngineSpec
@@ -79,6 +87,13 @@ class EngineRecord:
     size: int
     sha256: str
     build_seconds: float = 0.0
+    signature: str = ""
+
+    def __post_init__(self) -> None:
+        if self.size < 0:
+            raise ValueError("an engine has less than no bytes")
+        if self.file in ("", "..") or Path(self.file).name != self.file or "\\" in self.file or "\0" in self.file:
+            raise ValueError(f"the engine file {self.file!r} is not beside its record")
 
     @property
     def key(self) -> str:
@@ -90,28 +105,16 @@ class EngineRecord:
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=2) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> "EngineRecord":
+    def from_json(cls, text: str | bytes) -> "EngineRecord":
         """Reads what ``to_json`` wrote.
 
         Raises:
             ZeusError: No record, or one of a format this version does not know.
         """
-        try:
-            data = json.loads(text)
-            version = data.pop("format")
-            if version != FORMAT:
-                raise ZeusError(
-                    f"{FILE_NAME}: got format {version}; expected {FORMAT}. Update zeus-trt, or build the engine again."
-                )
-            spec = data.pop("spec")
-            spec["profile"] = {name: _read_range(entry) for name, entry in spec["profile"].items()}
-            spec["target"] = Target(tuple(spec["target"]["sms"]), spec["target"]["gpu"])
-            return cls(EngineSpec(**spec), **data)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ZeusError(
-                f"{FILE_NAME}: got JSON that does not fit ({error}); expected the record of an engine. "
-                "Build the engine again."
-            ) from error
+        data = strict_json.decode(text.encode() if isinstance(text, str) else text, FILE_NAME, advice=_ADVICE)
+        strict_json.check_format(data, FORMAT, FILE_NAME, advice=_ADVICE)
+        del data["format"]
+        return strict_json.build(data, cls, FILE_NAME, advice=_ADVICE)
 
 
 def explain(found: EngineSpec, wanted: EngineSpec) -> tuple[str, ...]:
@@ -152,7 +155,3 @@ def _differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 def _say(values: Mapping[str, Any], name: str) -> str:
     value = values.get(name, "absent")
     return f"{value} (best at {'x'.join(map(str, value.opt))})" if isinstance(value, ShapeRange) else str(value)
-
-
-def _read_range(data: dict[str, Any]) -> ShapeRange:
-    return ShapeRange(tuple(data["min"]), tuple(data["opt"]), tuple(data["max"]))

@@ -1,22 +1,37 @@
 """Opening the engine of a bundle by the name of its backend."""
 
+import logging
+
 import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle import Bundle
 from zeus_trt.runtime.engine import Engine
+from zeus_trt.runtime.engine_folder import UntrustedError
+from zeus_trt.runtime.engine_trust import check_trust
 
 BACKENDS = ("tensorrt", "tensorrt-rtx", "aot-inductor", "onnxruntime")
 """In the order in which ``auto`` tries them."""
 
+_log = logging.getLogger("zeus_trt")
 
-def open_engine(bundle: Bundle, backend: str = "onnxruntime", device: str | torch.device | None = None) -> Engine:
+
+def open_engine(
+    bundle: Bundle,
+    backend: str = "onnxruntime",
+    device: str | torch.device | None = None,
+    trust_engines: bool | None = None,
+) -> Engine:
     """Opens an engine that ``zeus-trt build`` made, or the graph itself in ONNX Runtime; see ``choose_engine``."""
-    return choose_engine(bundle, backend, device)[0]
+    return choose_engine(bundle, backend, device, trust_engines=trust_engines)[0]
 
 
 def choose_engine(
-    bundle: Bundle, backend: str = "auto", device: str | torch.device | None = None, cuda_graph: bool = False
+    bundle: Bundle,
+    backend: str = "auto",
+    device: str | torch.device | None = None,
+    cuda_graph: bool = False,
+    trust_engines: bool | None = None,
 ) -> tuple[Engine, str]:
     """Opens the best engine that runs here.
 
@@ -25,6 +40,8 @@ def choose_engine(
         backend: One of ``BACKENDS``, or ``auto``.
         device: Where it shall run; by default a GPU if there is one that serves, else the CPU.
         cuda_graph: Replay it from a CUDA graph, which saves the launches of a small model; not of ONNX Runtime.
+        trust_engines: Load engines that were built on another machine too. They are native code: do so only if you
+            trust those who made the bundle. By default ``ZEUS_TRT_TRUST_ENGINES`` (0 or 1) says it.
 
     Returns:
         The engine, and why it was chosen: what is better, and why that does not run.
@@ -35,13 +52,16 @@ def choose_engine(
     """
     if backend not in (*BACKENDS, "auto"):
         raise ZeusError(f"backend: got {backend!r}; expected auto, {', '.join(BACKENDS)}. Choose one of these.")
+    trust = check_trust(trust_engines)
     devices = [check_device(device)] if device else [torch.device(name) for name in _list_devices()]
     refused: list[str] = []
     for place in devices:
         for name in BACKENDS if backend == "auto" else (backend,):
             try:
-                engine = _open(bundle, name, place, cuda_graph)
+                engine = _open(bundle, name, place, cuda_graph, trust)
             except ZeusError as error:
+                if isinstance(error, UntrustedError) and backend == "auto":
+                    _log.warning("%s", error)
                 refused.append(str(error))
                 continue
             if not refused:
@@ -62,7 +82,7 @@ def check_device(device: str | torch.device) -> torch.device:
         raise ZeusError(f"device: got {device!r}; expected cpu, cuda or cuda:N. Choose one of these.") from error
 
 
-def _open(bundle: Bundle, backend: str, device: torch.device, cuda_graph: bool) -> Engine:
+def _open(bundle: Bundle, backend: str, device: torch.device, cuda_graph: bool, trust: bool) -> Engine:
     if cuda_graph and (backend == "onnxruntime" or device.type != "cuda"):
         raise ZeusError(
             f"cuda_graph: got it for {backend} on {device}; expected TensorRT or AOTInductor on a CUDA device. "
@@ -76,7 +96,7 @@ def _open(bundle: Bundle, backend: str, device: torch.device, cuda_graph: bool) 
     if backend == "aot-inductor":
         from zeus_trt.runtime.aot_engine import AotEngine
 
-        return AotEngine.open(bundle, device, cuda_graph=cuda_graph)
+        return AotEngine.open(bundle, device, cuda_graph=cuda_graph, trust=trust)
     from zeus_trt.runtime.tensorrt_engine import TensorRTEngine
 
-    return TensorRTEngine.open(bundle, backend, device, cuda_graph=cuda_graph)
+    return TensorRTEngine.open(bundle, backend, device, cuda_graph=cuda_graph, trust=trust)

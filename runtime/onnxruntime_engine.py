@@ -109,9 +109,7 @@ class OnnxRuntimeEngine(Engine):
             torch.cuda.current_stream(device).synchronize()
         return output
 
-    def close(self) -> None:
-        """Gives its memory back; a later call raises ZeusError."""
-        super().close()
+    def _release(self) -> None:
         self._session = None
 
 

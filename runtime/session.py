@@ -35,7 +35,7 @@ class Session:
         backend: ``tensorrt``, ``tensorrt-rtx`` or ``aot-inductor``, made by ``zeus-trt build``; ``onnxruntime``, which
             runs the bundle's graph; or ``auto``, the first of these that runs here.
         device: Where it runs, such as ``cuda:1``; by default a GPU if there is one, else the CPU.
-        cuda_graph: As in ``choose_engine``.
+        cuda_graph, trust_engines: As in ``choose_engine``.
 
     Raises:
         ZeusError: The bundle is incomplete or changed, or a library is missing.
@@ -50,6 +50,7 @@ class Session:
         backend: str = "auto",
         device: str | torch.device | None = None,
         cuda_graph: bool = False,
+        trust_engines: bool | None = None,
     ):
         expect("bundle", bundle, (str, Path, Bundle), "a folder or an opened bundle")
         expect("engine", engine, (Callable, type(None)), "a denoiser; name a backend instead to open one")
@@ -59,7 +60,7 @@ class Session:
             raise ZeusError(f"engine: got one, and {asked}; expected either. Leave one of them out.")
         self.engine: Denoiser
         if engine is None:
-            self.engine, self.backend_reason = choose_engine(self.bundle, backend, device, cuda_graph)
+            self.engine, self.backend_reason = choose_engine(self.bundle, backend, device, cuda_graph, trust_engines)
         else:
             self.engine, self.backend_reason = engine, "given"
         info = getattr(self.engine, "info", None)

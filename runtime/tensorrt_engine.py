@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,7 +11,9 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle import Bundle
 from zeus_trt.runtime.cuda_graph import CudaGraphs
 from zeus_trt.runtime.engine import Engine, EngineInfo
-from zeus_trt.runtime.engine_folder import EngineFile, Needs, check_file, find_engine
+from zeus_trt.runtime.engine_file import read_engine
+from zeus_trt.runtime.engine_folder import EngineFile, Needs, load_engine
+from zeus_trt.runtime.engine_record import EngineRecord
 from zeus_trt.runtime.manifest import Manifest
 from zeus_trt.runtime.tensorrt_module import import_tensorrt
 
@@ -35,7 +38,8 @@ class TensorRTEngine(Engine):
     of scratch memory, so that calls on several streams run one after the other on the device.
 
     Args:
-        file: What ``find_engine`` found.
+        file: What ``find_engine`` found. It is native code, so one that was not built here is refused, unless it was
+            trusted there. Its bytes are read once, and checked.
         manifest: That of its bundle.
         device: The CUDA device.
         weight_budget: Bytes of weights to keep on the GPU, for engines built with weight streaming; by default what
@@ -54,17 +58,18 @@ class TensorRTEngine(Engine):
         weight_budget: int | None = None,
         cuda_graph: bool = False,
     ):
-        self.record = file.record
+        if file.record is None or file.reasons:
+            raise ZeusError(
+                f"engine: got {file.path.parent.name} ({', '.join(file.reasons)}); expected one for this machine. "
+                "Build it again."
+            )
+        self.record: EngineRecord = file.record
         self.device = torch.device(device)
-        spec = file.record.spec
-        self.info = EngineInfo(spec.backend, spec.precision, self.device, spec.profile, file.record.size)
+        spec = self.record.spec
+        self.info = EngineInfo(spec.backend, spec.precision, self.device, spec.profile, self.record.size)
         if not torch.cuda.is_available():  # before anything of TensorRT: without CUDA it may end the process
             raise ZeusError(f"{self.backend}: got no CUDA device; expected an NVIDIA GPU. Run `zeus-trt doctor`.")
-        if reasons := file.reasons or check_file(file):
-            raise ZeusError(
-                f"{self.backend}: got the engine {file.record.key} ({', '.join(reasons)}); expected one for this "
-                "machine. Build it again."
-            )
+        plan = read_engine(file.path, self.record)
         self._trt = import_tensorrt(self.backend)
         self._logger = _make_logger(self._trt)
         self._axes = {spec.name: spec.axes for spec in manifest.inputs}
@@ -73,10 +78,11 @@ class TensorRTEngine(Engine):
         self._lock = threading.Lock()
         with torch.cuda.device(self.device):
             self._runtime = self._check(self._trt.Runtime(self._logger), "get a runtime")
-            if file.record.spec.options.get("version_compatible"):
-                self._runtime.engine_host_code_allowed = True  # such engines carry a runtime; their digest is checked
-            self._engine = self._check(self._runtime.deserialize_cuda_engine(file.path.read_bytes()), "be loaded")
-            if file.record.spec.options.get("weight_streaming"):
+            if spec.options.get("version_compatible"):
+                self._runtime.engine_host_code_allowed = True  # such engines carry a runtime
+            self._engine = self._check(self._runtime.deserialize_cuda_engine(plan), "be loaded")
+            del plan
+            if spec.options.get("weight_streaming"):
                 automatic = self._engine.get_weight_streaming_automatic_budget()
                 self._engine.weight_streaming_budget_v2 = automatic if weight_budget is None else weight_budget
         self._memory: torch.Tensor | None = None
@@ -96,15 +102,20 @@ class TensorRTEngine(Engine):
         backend: str,
         device: str | torch.device = "cuda",
         precision: str | None = None,
+        trust: bool | None = None,
         **options: Any,
     ) -> "TensorRTEngine":
         """The bundle's engine for this machine, found before anything is deserialised; ``options`` as in the class.
 
         Raises:
-            ZeusError: There is none; the message says why each that is there is refused.
+            ZeusError: As ``load_engine``; ``trust`` is as there.
         """
         needs = Needs.of(bundle.manifest, backend, device, precision=precision)
-        return cls(find_engine(bundle.path, needs), bundle.manifest, device, **options)
+
+        def load(path: Path, record: EngineRecord) -> "TensorRTEngine":
+            return cls(EngineFile(path, record), bundle.manifest, device, **options)
+
+        return load_engine(bundle.path, needs, load, trust)
 
     def _compute(self, cast: dict[str, torch.Tensor]) -> torch.Tensor:
         """Enqueues the engine on torch's current stream."""
@@ -117,9 +128,9 @@ class TensorRTEngine(Engine):
             self._done.record(stream)
         return output
 
-    def close(self) -> None:
-        """Gives its memory back; a later call raises ZeusError."""
-        super().close()
+    def _release(self) -> None:
+        if self._done:
+            self._done.synchronize()  # the device may still run the engine, and scratch in its memory
         self._contexts.clear()
         self._run = self._engine = self._runtime = self._memory = None
 

@@ -14,6 +14,16 @@ from zeus_trt.runtime import Bundle, OnnxRuntimeEngine, Session
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def data_home(tmp_path_factory):
+    """A data folder of the test run, so that the user's own gets no key."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("data")
+        patch.setenv("ZEUS_TRT_DATA_HOME", str(folder))
+        patch.delenv("ZEUS_TRT_TRUST_ENGINES", raising=False)
+        yield folder
+
+
 @pytest.fixture(scope="session")
 def digits_bundle(tmp_path_factory):
     """Exports a digits model by name, once per test run, however many workers there are."""

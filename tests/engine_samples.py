@@ -5,6 +5,8 @@ from hashlib import sha256
 from zeus_trt.runtime.engine_folder import Needs
 from zeus_trt.runtime.engine_profile import ShapeRange
 from zeus_trt.runtime.engine_record import FILE_NAME, EngineRecord, EngineSpec, Target
+from zeus_trt.runtime.engine_trust import sign
+from zeus_trt.runtime.signing_key import make_key
 
 SPEC = EngineSpec(
     backend="tensorrt",
@@ -24,9 +26,11 @@ def make_record(spec=SPEC, data=b"engine", seconds=1.5):
     return EngineRecord(spec, "denoiser.engine", len(data), sha256(data).hexdigest(), seconds)
 
 
-def write_engine(bundle, spec=SPEC, data=b"engine"):
-    """An engine in a bundle's folder; its bytes are never deserialised here."""
+def write_engine(bundle, spec=SPEC, data=b"engine", signed=True):
+    """An engine in a bundle's folder, as if built here; its bytes are never deserialised here."""
     record = make_record(spec, data)
+    if signed:
+        record = sign(record, make_key())
     folder = bundle / "engines" / record.key
     folder.mkdir(parents=True)
     (folder / record.file).write_bytes(data)

@@ -107,6 +107,9 @@ class DoubleEvent:
     def record(self, stream):
         self.log.append(("record", stream.cuda_stream))
 
+    def synchronize(self):
+        self.log.append(("synchronize",))
+
 
 def make_stream(number):
     return SimpleNamespace(

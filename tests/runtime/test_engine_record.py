@@ -60,8 +60,8 @@ def test_build_seconds_do_not_change_the_key():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "does not fit"),
-        ("[]", "does not fit"),
+        ("{", "no strict JSON"),
+        ("[]", "got format None"),
         ('{"format": 99}', "got format 99; expected 1. Update zeus-trt"),
         ('{"format": 1, "spec": {}}', "does not fit"),
     ],
