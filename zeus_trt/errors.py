@@ -1,10 +1,30 @@
 """The one exception that means: the caller can fix this."""
 
+_LONGEST = 4000  # characters of a message
+
 
 class ZeusError(Exception):
     """A fault in what the user gave, or in what is missing on the machine.
 
     The message is one sentence of fact and one of advice:
     ``<thing>: got <x>; expected <y>. <what to do>``. The CLI prints it without
-    a traceback and exits with code 1.
+    a traceback and exits with code 1. It has no line break and no control
+    character, whatever names and values from files are in it.
     """
+
+    def __init__(self, message: object = ""):
+        super().__init__(shorten(escape(str(message))))
+
+
+def escape(text: str) -> str:
+    """``text`` on one line: line breaks, terminal escapes and characters that reorder text as ``\\n``, ``\\x1b``."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def shorten(text: str, longest: int = _LONGEST) -> str:
+    """``text`` without its middle, where it has more than ``longest`` characters."""
+    if len(text) <= longest:
+        return text
+    return f"{text[: longest // 2]} [...] {text[-longest // 4 :]}"
