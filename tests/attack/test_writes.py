@@ -270,7 +270,9 @@ def test_an_error_of_the_block_that_is_not_about_room_stays_as_it_is(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("name", ["x" * 300 + ".txt", "a\0b.txt", "file.txt/below.txt", "missing/below.txt", "loop.txt"])
+@pytest.mark.parametrize(
+    "name", ["x" * 300 + ".txt", "a\0b.txt", "file.txt/below.txt", "missing/below.txt", "loop.txt"]
+)
 def test_names_that_cannot_be_written(tmp_path, name):
     (tmp_path / "file.txt").write_text("old")
     (tmp_path / "loop.txt").symlink_to(tmp_path / "loop.txt")
