@@ -15,10 +15,12 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.export.description import digest_weights
 from zeus_trt.runtime import Bundle, Session, Step, accelerate
 from zeus_trt.runtime.acceleration import find_denoisers
+from zeus_trt.runtime.noise import check_memory
 from zeus_trt.runtime.scheduler import make_scheduler
 from zeus_trt.zeus_graph import SolverProgram, StepPlan, trace
 
 EAGER = "eager"
+_SMALLEST = 8  # pixels of a side, where none is asked for
 
 
 class PipelineWorkload:
@@ -136,6 +138,8 @@ class PipelineWorkload:
 
     def _ask(self, numbers: Sequence[int], num_steps: int) -> dict[str, Any]:
         asked = {"num_inference_steps": num_steps, **self.arguments}
+        sides = (asked.get("height", _SMALLEST), asked.get("width", _SMALLEST))
+        check_memory("pictures", (len(numbers), asked.get("num_frames", 1), 3, *sides))
         own = [self.prompts[number % len(self.prompts)] for number in numbers]
         asked |= {"class_labels" if "class_labels" in self._takes else "prompt": own}
         if isinstance(asked.get("negative_prompt"), str):

@@ -129,7 +129,7 @@ def _make_starts(count: int, nfe: int, restarts: int, seed: int) -> list[np.ndar
         if full.sum() < nfe:  # two fell on one place
             full[np.flatnonzero(~full)[: nfe - full.sum()]] = True
         starts[full.tobytes()] = full
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(seed % 2**64)  # numpy takes no negative ones
     for _ in range(restarts):
         steps = [0, 1, count - 1, *(2 + generator.permutation(count - 3)[: nfe - 3])]
         full = np.isin(np.arange(count), steps)

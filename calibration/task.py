@@ -15,6 +15,7 @@ from zeus_trt.calibration.workload import SessionWorkload, Workload, choose_guid
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.loading import is_pipeline
 from zeus_trt.runtime import Bundle
+from zeus_trt.runtime.request import check_count, check_run
 from zeus_trt.zeus_graph import json_file
 
 
@@ -106,6 +107,13 @@ def open_task(
         ZeusError: No such model, prompts that are missing or not wanted, or a solver that cannot be traced.
     """
     workload: Workload
+    for name, number in (
+        ("trajectories", num_trajectories),
+        ("validation", num_validation),
+        ("held_out", num_held_out),
+    ):
+        check_count(f"num_{name}", number, 1)
+    check_run(steps, num_trajectories + num_validation + num_held_out, seed)
     if is_pipeline(model):
         from zeus_trt.pipelines import open_pipeline
 

@@ -12,12 +12,30 @@ from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError, say_cause
 from zeus_trt.export.runs import Settings
 
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")  # neither part is "." or ".."
 
 
 def is_pipeline(name: str | Path) -> bool:
-    """Whether it names a pipeline folder, or what may be one on the hub; else it is a bare model folder, or nothing."""
-    return (Path(name) / "model_index.json").is_file() or bool(_HUB_ID.fullmatch(str(name)) and not Path(name).exists())
+    """Whether it names a pipeline folder, or what may be one on the hub; else it is a bare model folder, or nothing.
+
+    Raises:
+        ZeusError: A name that no folder can have, or an id of the hub that is a mistyped path as well: its first part
+            is a folder here.
+    """
+    path = Path(name)
+    try:
+        is_folder, exists = (path / "model_index.json").is_file(), path.exists()
+        is_below = path.parent.is_dir()
+    except (OSError, ValueError) as error:
+        raise ZeusError(f"model: got {name} ({error}); expected a folder or an id of the hub. Change it.") from error
+    if is_folder or exists or not _HUB_ID.fullmatch(str(name)):
+        return is_folder
+    if is_below:
+        raise ZeusError(
+            f"model: got {name}; expected a folder that exists in {path.parent}, or an id of the hub, whose first part "
+            "is no folder here. Check the spelling, or work in another folder."
+        )
+    return True
 
 
 def load_pipeline(name: str | Path, dtype: torch.dtype | None = None) -> Any:

@@ -2,19 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
-import numpy as np
 import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.guidance import Guidance
+from zeus_trt.runtime.noise import read_seed
 from zeus_trt.runtime.start import Start
-from zeus_trt.zeus_graph import Predictor, StepPlan
+from zeus_trt.zeus_graph import Predictor, StepPlan, counts
 
+_IMAGES = ("batch", "num_images")
 _OURS = {"scheduler", "num_steps", "num_inference_steps", "begin", "device"}  # not to be said twice
-_SEEDS = range(-(2**63), 2**64)  # what torch takes
 
 
 @dataclass(frozen=True)
@@ -56,19 +56,28 @@ class Request:
 
 
 def check_count(name: str, value: Any, least: int) -> None:
-    """Refuses what is no whole number of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise ZeusError(f"{name}: got {value!r}; expected a whole number of at least {least}. Change it.")
+    """Refuses what is no whole number of at least ``least``, or more than anything is run with.
+
+    Raises:
+        ZeusError: Such a value.
+    """
+    counts.check_count(name, value, least, counts.MAX_IMAGES if name in _IMAGES else counts.MAX_STEPS)
 
 
-def read_seed(seed: Any) -> int | list[int]:
-    """Plain integers of whatever kind of integer, or of a sequence of such."""
-    seed = seed.tolist() if isinstance(seed, np.ndarray) else seed
-    rows = list(seed) if isinstance(seed, list | tuple | range) else None
-    for one in [seed] if rows is None else rows:
-        if isinstance(one, bool) or not isinstance(one, Integral) or int(one) not in _SEEDS:
-            raise ZeusError(f"seed: got {one!r}; expected a whole number of 64 bits, or one per row. Change it.")
-    return int(seed) if rows is None else [int(one) for one in rows]
+def check_run(num_steps: Any, num_images: Any, seed: Any) -> None:
+    """Refuses numbers that no run takes, before anything is loaded for it.
+
+    Args:
+        num_steps: Solver steps.
+        num_images: Image k is to draw from ``seed`` + k.
+        seed: A whole number of 64 bits.
+
+    Raises:
+        ZeusError: One of them is none, or out of range.
+    """
+    check_count("num_steps", num_steps, 1)
+    check_count("num_images", num_images, 1)
+    read_seed(seed, num_images)
 
 
 def check_threshold(threshold: Any) -> None:

@@ -7,6 +7,9 @@ from zeus_trt.zeus_graph.predictor import Predictor, Row, last_uses
 from zeus_trt.zeus_graph.prune import prune
 from zeus_trt.zeus_graph.sampling_program import SamplingProgram
 from zeus_trt.zeus_graph.solver_program import SolverProgram
+from zeus_trt.zeus_graph.trace import UntraceableError
+
+_MOST_KEPT = 64  # outputs; the memory of a program grows with the square
 
 
 def fold(solver: SolverProgram, plan: StepPlan, predictor: str | Predictor = "zeus") -> SamplingProgram:
@@ -21,6 +24,7 @@ def fold(solver: SolverProgram, plan: StepPlan, predictor: str | Predictor = "ze
         The program of the whole trajectory: as many entries as the plan has full steps.
 
     Raises:
+        UntraceableError: The predictor's table reads so many outputs that the matrices are large; step mode serves it.
         ZeusError: The plan has another length than the solver, the predictor cannot
             serve the plan, or it measures in sigmas that the solver does not know.
     """
@@ -63,6 +67,11 @@ def _blocks(solver: SolverProgram, plan: StepPlan, rows: tuple[Row | None, ...])
             output = np.sum([weight * inputs[size + kept.index(source)] for source, weight in row.items()], axis=0)
         outputs = {source: inputs[size + place] for place, source in enumerate(kept)} | {step: output}
         kept = [source for source in outputs if last_use.get(source, -1) > step]
+        if len(kept) > _MOST_KEPT:
+            raise UntraceableError(
+                f"predictor table: got rows that read {len(kept)} outputs at step {step} or later; expected "
+                f"{_MOST_KEPT} at most, to fold it. Run it in step mode."
+            )
         update = np.vstack([matrix @ np.vstack([inputs[:size], output]), *(outputs[source] for source in kept)])
         if row is None:
             blocks.append(update)

@@ -1,12 +1,15 @@
 """Step plans: which evaluations of a trajectory call the denoiser."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from numbers import Real
 from typing import Any
 
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError
+from zeus_trt.zeus_graph.counts import MAX_STEPS, check_count, is_whole, show
 
 Window = tuple[float, float]
 
@@ -40,19 +43,25 @@ class StepPlan:
             Case and surrounding blanks do not matter.
 
     Raises:
-        ZeusError: The plan is empty, has another letter, skips its last step, or
-            extrapolates before two full steps have run.
+        ZeusError: The plan is no text, is empty or longer than ``MAX_STEPS``, has another letter, skips its last
+            step, or extrapolates before two full steps have run.
     """
 
     steps: str
 
     def __post_init__(self) -> None:
+        if not isinstance(self.steps, str):
+            raise ZeusError(
+                f"plan: got {type(self.steps).__name__}; expected text, a letter per step such as FFXRF. Change it."
+            )
+        if len(self.steps) > MAX_STEPS:
+            raise ZeusError(f"plan: got {len(self.steps)} letters; expected {MAX_STEPS} at most. Write fewer.")
         steps = self.steps.strip().upper()
         object.__setattr__(self, "steps", steps)
         unknown = sorted(set(steps) - set("FXR"))
         if not steps or unknown:
             raise ZeusError(
-                f"plan: got {', '.join(unknown) or 'no steps'}; expected the letters F (full), X (extrapolate) and "
+                f"plan: got {', '.join(unknown[:9]) or 'no steps'}; expected the letters F (full), X (extrapolate) and "
                 f"R (reuse). Write one letter per step, such as FFXRF."
             )
         if steps[0] != "F":
@@ -75,13 +84,16 @@ class StepPlan:
         """Blocks of one full and ``ratio`` skipped steps inside a window (ZEUS, 1:r).
 
         Args:
-            num_steps: Evaluations of the whole trajectory, at least 1.
+            num_steps: Evaluations of the whole trajectory, 1 to ``MAX_STEPS``.
             ratio: Skipped steps after each full one; 0 makes every step full.
             window: Fractions of the steps that stay full at the start and at the
                 end, rounded up. At least the first two and the last step are full.
+
+        Raises:
+            ZeusError: A number or a fraction out of range.
         """
-        _check_count("num_steps", num_steps, 1)
-        _check_count("ratio", ratio, 0)
+        num_steps = check_count("num_steps", num_steps, 1, MAX_STEPS)
+        ratio = check_count("ratio", ratio, 0)
         head, tail = (_ceil(fraction, num_steps) for fraction in _check_window(window))
         low, high = max(head, 1), num_steps - max(tail, 1)
         full = (i < low or i >= high or (i - low) % (ratio + 1) == 0 for i in range(num_steps))
@@ -94,9 +106,12 @@ class StepPlan:
         Args:
             num_steps: Evaluations of the whole trajectory.
             nfe: Number of full steps, from ``min(3, num_steps)`` to ``num_steps``.
+
+        Raises:
+            ZeusError: A number out of range.
         """
-        _check_count("num_steps", num_steps, 1)
-        least = min(3, num_steps)
+        num_steps = check_count("num_steps", num_steps, 1, MAX_STEPS)
+        nfe, least = check_count("nfe", nfe, 0), min(3, num_steps)
         if not least <= nfe <= num_steps:
             raise ZeusError(
                 f"nfe: got {nfe}; expected {least}..{num_steps} for {num_steps} steps. "
@@ -108,11 +123,13 @@ class StepPlan:
 
     @classmethod
     def from_full_steps(cls, num_steps: int, full_steps: Sequence[int]) -> "StepPlan":
-        """Full at the given indices; the skipped steps of every gap alternate X, R, X, ..."""
-        _check_count("num_steps", num_steps, 1)
-        full = set(full_steps)
-        if outside := sorted(full - set(range(num_steps))):
-            raise ZeusError(f"full_steps: got {outside}; expected indices 0..{num_steps - 1}. Leave them out.")
+        """Full at the given indices; the skipped steps of every gap alternate X, R, X, ...
+
+        Raises:
+            ZeusError: A number of steps out of range, or indices that are none of theirs.
+        """
+        num_steps = check_count("num_steps", num_steps, 1, MAX_STEPS)
+        full = _read_indices(full_steps, num_steps)
         return cls._alternate(tuple(i in full for i in range(num_steps)))
 
     @classmethod
@@ -220,15 +237,21 @@ def _ceil(fraction: float, num_steps: int) -> int:
     return math.ceil(fraction * num_steps - 1e-9)  # 0.14 * 50 is 7.000000000000001
 
 
-def _check_count(name: str, value: int, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ZeusError(f"{name}: got {value!r}; expected a whole number of at least {least}. Change it.")
+def _read_indices(full_steps: Any, num_steps: int) -> set[int]:
+    found: Iterable[Any] = full_steps if isinstance(full_steps, Iterable) else [full_steps]
+    indices = set()
+    for index in islice(found, MAX_STEPS + 1):
+        if not is_whole(index) or not 0 <= index < num_steps:
+            raise ZeusError(f"full_steps: got {show(index)}; expected indices 0..{num_steps - 1}. Leave it out.")
+        indices.add(int(index))
+    return indices
 
 
-def _check_window(window: Window) -> Window:
-    if len(window) != 2 or not all(0.0 <= fraction <= 1.0 for fraction in window):
+def _check_window(window: Any) -> Window:
+    fractions = window if isinstance(window, tuple | list) else ()
+    if len(fractions) != 2 or not all(isinstance(f, Real) and 0.0 <= f <= 1.0 for f in fractions):
         raise ZeusError(
-            f"window: got {window}; expected two fractions between 0 and 1. "
+            f"window: got {show(window) if not fractions else fractions[:9]}; expected two fractions between 0 and 1. "
             f"Use one of {', '.join(WINDOWS)}, or fractions such as (0.2, 0.1)."
         )
     return window

@@ -10,15 +10,16 @@ the full step before t, and j = 1, 2, ... counts the skipped steps after t.
 
 import math
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError
+from zeus_trt.zeus_graph.counts import show
 from zeus_trt.zeus_graph.plan import StepPlan
-
-Row = Mapping[int, float]
-"""Weights over the outputs used at earlier steps, keyed by step."""
+from zeus_trt.zeus_graph.row_table import Row, read_table
 
 ABSCISSAE = ("index", "timestep", "sigma")
 
@@ -49,7 +50,7 @@ class _Skip:
 
     step: int
     letter: str
-    full_steps: tuple[int, ...]  # all full steps before it, in order
+    full_steps: Sequence[int]  # all full steps before it, in order
     grid: Sequence[float]  # abscissa of every step
 
     @property
@@ -144,12 +145,32 @@ class Predictor:
         name: One of ``PREDICTORS``, or ``table``.
         abscissa: What linear-grid and lagrange-k measure distances in: ``index``,
             ``timestep`` or ``sigma``. The others ignore it.
-        table: For ``table`` only: skipped step -> weights over past full steps.
+        table: For ``table`` only: skipped step -> weights over past full steps; a copy is kept.
+
+    Raises:
+        ZeusError: The name or the abscissa is unknown, or the table has weights that are not finite, or on steps
+            that do not come before.
     """
 
     name: str = "zeus"
     abscissa: str = "index"
     table: Mapping[int, Row] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or self.name not in (*PREDICTORS, "table"):
+            raise _refuse(self.name)
+        if self.abscissa not in ABSCISSAE:
+            raise ZeusError(
+                f"abscissa: got {show(self.abscissa)}; expected one of {', '.join(ABSCISSAE)}. Choose one of these."
+            )
+        if (self.name == "table") != (self.table is not None):
+            found = "a table" if self.table is not None else "no table"
+            raise ZeusError(
+                f"predictor {self.name}: got {found}; expected rows for the predictor table, and for no other. "
+                "Use Predictor.from_table()."
+            )
+        if self.table is not None:
+            object.__setattr__(self, "table", read_table(self.table))
 
     @classmethod
     def parse(cls, text: "str | Predictor") -> "Predictor":
@@ -160,13 +181,12 @@ class Predictor:
         """
         if isinstance(text, Predictor):
             return text
+        if not isinstance(text, str):
+            raise _refuse(text)
         name, at, abscissa = text.partition("@")
         uses_grid = name == "linear-grid" or _LAGRANGE.fullmatch(name)
         if name not in PREDICTORS or (at and (not uses_grid or abscissa not in ABSCISSAE)):
-            raise ZeusError(
-                f"predictor: got {text!r}; expected one of {', '.join(PREDICTORS)} "
-                f"(linear-grid and lagrange-k also with @{', @'.join(ABSCISSAE)}). Choose one of these."
-            )
+            raise _refuse(text)
         return cls(name, abscissa or ("timestep" if name == "linear-grid" else "index"))
 
     @classmethod
@@ -188,14 +208,16 @@ class Predictor:
                 grid that is missing, or a table that does not fit the plan.
         """
         rows: list[Row | None] = []
+        full_steps: list[int] = []
         for step, letter in enumerate(plan.steps):
             if letter == "F":
+                full_steps.append(step)
                 rows.append(None)
-                continue
-            rows.append(self.row(step, letter, tuple(i for i in plan.full_steps if i < step), grid))
+            else:
+                rows.append(self.row(step, letter, full_steps, grid))
         return tuple(rows)
 
-    def row(self, step: int, letter: str, full_steps: tuple[int, ...], grid: Sequence[float] | None = None) -> Row:
+    def row(self, step: int, letter: str, full_steps: Sequence[int], grid: Sequence[float] | None = None) -> Row:
         """The weights of one skipped step over earlier ones, ``full_steps`` before it; errors as in ``rows``."""
         if self.abscissa == "index" or self.table is not None:
             grid = range(step + 1)
@@ -227,7 +249,7 @@ class Predictor:
                 f"predictor table: got no row for the skipped step {skip.step}; expected one. "
                 "The table belongs to another plan: calibrate this one."
             )
-        if wrong := sorted(set(row) - set(skip.full_steps)):
+        if wrong := sorted(source for source in row if not _contains(skip.full_steps, source)):
             raise ZeusError(
                 f"predictor table: got weights on steps {wrong} for step {skip.step}; expected earlier full steps "
                 f"{list(skip.full_steps)}. The table belongs to another plan: calibrate this one."
@@ -255,6 +277,18 @@ class Predictor:
     def __str__(self) -> str:
         uses_grid = self.name == "linear-grid" or _LAGRANGE.fullmatch(self.name)
         return f"{self.name}@{self.abscissa}" if uses_grid else self.name
+
+
+def _refuse(found: Any) -> ZeusError:
+    return ZeusError(
+        f"predictor: got {show(found)}; expected one of {', '.join(PREDICTORS)} "
+        f"(linear-grid and lagrange-k also with @{', @'.join(ABSCISSAE)}). Choose one of these."
+    )
+
+
+def _contains(ordered: Sequence[int], step: int) -> bool:
+    place = bisect_left(ordered, step)
+    return place < len(ordered) and ordered[place] == step
 
 
 def last_uses(rows: Sequence[Row | None]) -> dict[int, int]:

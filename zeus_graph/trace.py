@@ -14,11 +14,14 @@ import numpy as np
 import torch
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.zeus_graph.counts import MAX_STEPS, check_count, is_whole, show
 from zeus_trt.zeus_graph.prune import prune
 from zeus_trt.zeus_graph.solver_program import SolverProgram
 
 _TOLERANCE = 1e-5  # of the probe: above the float32 casts inside schedulers, far below any clipping
 _AMPLITUDES = (1e-2, 1e2)
+_LONGEST = 5_000  # evaluations: tracing takes about a millisecond for each
+_WIDTHS = (64, 512)  # basis vectors to begin with, and at most: memory grows with the square
 
 
 class UntraceableError(ZeusError):
@@ -40,13 +43,18 @@ def trace(scheduler: Any, num_steps: int, *, begin: int = 0, **schedule: Any) ->
             ``sigmas`` and ``timesteps`` stand in for the number of steps.
 
     Raises:
-        UntraceableError: The scheduler is not linear, not deterministic, or its ``step``
-            cannot be called with just model output, timestep and sample.
-        ZeusError: ``set_timesteps`` refuses the arguments, or ``begin`` is out of range.
+        UntraceableError: The scheduler is not linear, not deterministic, its ``step`` cannot be called with just
+            model output, timestep and sample, or the schedule or what the scheduler keeps is too long to trace.
+        ZeusError: ``set_timesteps`` refuses the arguments, or ``num_steps`` or ``begin`` is out of range.
     """
     with torch.inference_mode():
         prepared = prepare(scheduler, num_steps, begin, schedule)
         timesteps = tuple(float(t) for t in prepared.timesteps[begin:])
+        if len(timesteps) > _LONGEST:
+            raise UntraceableError(
+                f"{type(scheduler).__name__}: got a schedule of {len(timesteps)} evaluations; expected {_LONGEST} at "
+                "most, to trace it. Run it in step mode."
+            )
         matrices, input_rows = prune(*_read(prepared, begin))
         config = dict(getattr(prepared, "config", {}))
         program = SolverProgram(
@@ -67,6 +75,10 @@ def trace(scheduler: Any, num_steps: int, *, begin: int = 0, **schedule: Any) ->
 
 def prepare(scheduler: Any, num_steps: int, begin: int, schedule: Mapping[str, Any]) -> Any:
     """A copy of the scheduler, moved to the CPU, whose schedule is set; arguments and errors as in ``trace``."""
+    check_count("num_steps", num_steps, 1, MAX_STEPS)
+    for key, value in schedule.items():
+        if hasattr(value, "__len__") and not isinstance(value, str | torch.Tensor) and len(value) > MAX_STEPS:
+            raise ZeusError(f"{key}: got {len(value)} values; expected {MAX_STEPS} at most. Give fewer.")
     name = type(scheduler).__name__
     moved = {id(tensor): tensor.cpu() for tensor in _tensors(scheduler) if tensor.device.type != "cpu"}
     prepared = copy.deepcopy(scheduler, moved)
@@ -97,8 +109,8 @@ def prepare(scheduler: Any, num_steps: int, begin: int, schedule: Mapping[str, A
             f"num_steps: got {num_steps}; expected {found}, the steps that the given sigmas or timesteps make. "
             "Change one of them."
         )
-    if not 0 <= begin < total:
-        raise ZeusError(f"begin: got {begin}; expected 0..{total - 1}, an index of the timesteps. Change it.")
+    if not is_whole(begin) or not 0 <= begin < total:
+        raise ZeusError(f"begin: got {show(begin)}; expected 0..{total - 1}, an index of the timesteps. Change it.")
     if hasattr(prepared, "set_begin_index"):
         prepared.set_begin_index(begin)
     return prepared
@@ -151,12 +163,17 @@ class _Run:
 
 def _read(prepared: Any, begin: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Matrices and input rows of all evaluations, over everything that the scheduler keeps."""
-    width = len(prepared.timesteps) + 8
+    width, widest = _WIDTHS
     while True:
         run = _Run(prepared, begin)
         result = _read_within(run, width)
         if result is not None:
             return result
+        if width >= widest:
+            raise UntraceableError(
+                f"{type(run.scheduler).__name__}: got more than {widest - 2} tensors that it keeps between two "
+                f"evaluations of {len(run.timesteps)}; expected fewer, to trace it. Run it in step mode."
+            )
         width *= 2
 
 

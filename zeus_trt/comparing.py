@@ -14,6 +14,7 @@ from zeus_trt.calibration.workload import LABEL_GUIDANCE
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.loading import is_pipeline
 from zeus_trt.pipelines import open_pipeline
+from zeus_trt.runtime.request import check_run
 
 
 def run_comparison(
@@ -60,6 +61,8 @@ def run_comparison(
     parsed = [peer for text in peers for peer in Peer.parse(text)]
     metrics = METRICS if metrics is None else tuple(metrics)
     check_metrics(metrics)
+    for count in steps:
+        check_run(count, num_images, seed)
     named = [read_plan(text) for text in plans]
     if output is not None:
         make_folder(output)

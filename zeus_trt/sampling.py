@@ -17,7 +17,7 @@ from zeus_trt.pipelines import name_option, open_pipeline
 from zeus_trt.runtime import Bundle
 from zeus_trt.runtime.engines import choose_engine
 from zeus_trt.runtime.report import Report
-from zeus_trt.runtime.request import read_seed
+from zeus_trt.runtime.request import check_run
 from zeus_trt.zeus_graph import Predictor, StepPlan
 
 NUM_LABELLED = 8
@@ -91,11 +91,13 @@ def run_model(
     files = [output, *([output.with_name(f"{output.stem}-full{output.suffix}")] if compare_full else [])]
     for file in files:
         check_place(file)
-    _spread(ratio)(1), Predictor.parse(predictor), read_seed(seed)  # each refuses what is none, before anything loads
+    _spread(ratio)(1), Predictor.parse(predictor)  # each refuses what is none, before anything loads
+    check_run(steps, 1 if num_images is None else num_images, seed)
     asked = {name: value for name, value in asked.items() if value not in (None, ())}
     workload, backend = _open(model, backend, labels, guidance_scale, seed, asked)
     plan, rule_of_skipped = _fit_plan(plan, predictor, workload, steps, backend, warn)
     count = _count_images(num_images, workload)
+    check_run(steps, count, seed)
     check_kind(output, is_video=isinstance(workload, PipelineWorkload) and workload.makes_videos)
     made = []
     for file, wanted in zip(files, (plan or _spread(ratio), _spread(0)), strict=False):

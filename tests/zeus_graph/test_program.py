@@ -173,7 +173,7 @@ def test_a_failed_save_leaves_the_old_file_and_nothing_else(sampling, solver, tm
         raise OSError("disk full")
 
     monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(ZeusError, match="disk full"):
         fold(solver, PLAN).save(path)
     assert os.listdir(tmp_path) == ["program.json"]
     assert path.read_bytes() == before
