@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.export.agreement import list_model_cases
+from zeus_trt.export.agreement import allowed, list_model_cases
 from zeus_trt.export.description import describe
 from zeus_trt.export.flat import export_capture
 from zeus_trt.export.folder import STEPS, open_folder, seal, write_solvers
+from zeus_trt.export.graph import write_rules
 from zeus_trt.export.model import Model, describe_model, load_model
 from zeus_trt.export.precision import cast_capture, check_precision
 from zeus_trt.export.verification import verify_graph
@@ -52,12 +53,14 @@ def export_bundle(
     check_precision(model.denoiser, precision, force)
     with open_folder(Path(output), overwrite) as folder:
         cast = cast_capture(captured, precision, keep_fp32)
-        limits = export_capture(cast, folder / ONNX_FILE)
-        records = verify_graph(captured, folder / ONNX_FILE, list_model_cases(model), precision, keep_fp32, tolerance)
+        rules = export_capture(cast, folder / ONNX_FILE)
+        cases = allowed(list_model_cases(model), rules)
+        records = verify_graph(captured, folder / ONNX_FILE, cases, precision, keep_fp32, tolerance)
+        write_rules(folder / ONNX_FILE, rules)
         write_solvers(load_scheduler(model.scheduler_config), steps, folder)
         manifest = describe(
             cast,
-            limits,
+            rules,
             records,
             precision=precision,
             keep_fp32=keep_fp32,

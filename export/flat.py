@@ -8,8 +8,9 @@ import torch
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.capture import Capture
 from zeus_trt.export.graph import write_graph
-from zeus_trt.export.limits import Limits, read_limits, tie_sizes
+from zeus_trt.export.limits import read_rules, tie_sizes
 from zeus_trt.export.twin import make_twin
+from zeus_trt.runtime.size_rules import SizeRules
 
 
 class FlatDenoiser(torch.nn.Module):
@@ -28,7 +29,7 @@ class FlatDenoiser(torch.nn.Module):
         return self.denoiser(**self._captured.nest(values))[0]
 
 
-def export_capture(captured: Capture, path: Path) -> dict[str, Limits]:
+def export_capture(captured: Capture, path: Path) -> SizeRules:
     """Writes ``path`` and its weights ``path.data``; every axis that moved is dynamic, and named by its symbol.
 
     The user's module is not touched: what is exported is a twin of it.
@@ -39,15 +40,15 @@ def export_capture(captured: Capture, path: Path) -> dict[str, Limits]:
             of shape (). The output is ``model_output``.
 
     Returns:
-        The limits of each symbol, as far as tracing met them.
+        What the graph asks of its sizes.
 
     Raises:
-        ZeusError: The model's code fixes a size that moved.
+        ZeusError: The model's code fixes a size that moved, or asks of the sizes what no manifest can hold.
     """
     program = trace_flat(captured)
     names = [spec.name for spec in captured.inputs]
     write_graph(program, names, [*(spec.axes for spec in captured.inputs), captured.output_axes], path)
-    return read_limits(captured, program)
+    return read_rules(captured, program)
 
 
 def trace_flat(captured: Capture) -> torch.export.ExportedProgram:

@@ -13,8 +13,10 @@ import torch
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.translations import TRANSLATIONS
 from zeus_trt.runtime.manifest import OUTPUT_NAME
+from zeus_trt.runtime.size_rules import METADATA, SizeRules
 
 OPSET = 20
+_LOGGERS = ("torch.onnx", "onnxscript", "onnx_ir", "torch.fx.experimental.symbolic_shapes")
 
 
 def write_graph(
@@ -52,10 +54,19 @@ def write_graph(
         exported.save(path, external_data=True)
 
 
+def write_rules(path: Path, rules: SizeRules) -> None:
+    """Writes what a graph asks of its sizes into the graph, where ``OnnxRuntimeEngine`` reads it."""
+    import onnx
+
+    model = onnx.load(str(path), load_external_data=False)
+    onnx.helper.set_model_props(model, {METADATA: rules.to_json()})
+    path.write_bytes(model.SerializeToString())
+
+
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Keeps the exporter's own progress and warnings off the terminal."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -11,6 +11,7 @@ from zeus_trt.runtime.arguments import bind, flatten
 from zeus_trt.runtime.denoiser import Denoiser
 from zeus_trt.runtime.engine import name_precision
 from zeus_trt.runtime.manifest import Manifest
+from zeus_trt.runtime.size_rules import SizeRules
 
 _ALLOWED = {"fp32": 2e-3, "fp16": 2e-2, "bf16": 0.1}
 """Largest error of a first output, by the coarser precision of engine and module: TF32 alone makes 1e-3."""
@@ -42,6 +43,7 @@ class EngineCall:
                 "of the same class. Export this pipeline."
             )
         self._engine, self._manifest = engine, manifest
+        self._rules = SizeRules.of(manifest)
         self._signature = inspect.signature(module_class.forward)
         self.precision = manifest.precision
 
@@ -49,7 +51,8 @@ class EngineCall:
         """Takes what ``forward`` takes.
 
         Raises:
-            ZeusError: An argument that the graph has no input for, or another constant than it was exported with.
+            ZeusError: An argument that the graph has no input for, another constant than it was exported with, or
+                sizes that the graph is not made for.
         """
         found = flatten(bind(self._signature, None, *args, **kwargs))
         specs = self._manifest.inputs
@@ -65,6 +68,7 @@ class EngineCall:
             )
         self._check_constants({found.paths[name]: value for name, value in found.constants.items()})
         inputs = {spec.name: torch.as_tensor(found.leaves[spec.name]) for spec in specs}
+        self._rules.check(inputs)
         latents = inputs[specs[0].name]
         return Output(self._engine(**inputs).to(latents.device, latents.dtype))
 

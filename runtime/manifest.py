@@ -8,6 +8,7 @@ from math import isqrt
 from typing import Any
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.runtime.relation import Relation
 
 FORMAT = 1
 FILE_NAME = "manifest.json"
@@ -64,6 +65,7 @@ class SymbolSpec:
         setting: The argument of the pipeline that moves it; ``height x width`` where it is their product that does.
         unit: What one more of it is of that argument, such as 8 pixels.
         offset: The argument less all units: -3 where 13 frames of a video are 4 of its latents.
+        minimum: The smallest size that the graph takes.
     """
 
     name: str
@@ -75,6 +77,7 @@ class SymbolSpec:
     setting: str = ""
     unit: str = "1"
     offset: str = "0"
+    minimum: int = 1
 
     def describe(self, size: int) -> str:
         """The size, and what it is in the pipeline's own terms: ``128 (1024 pixels)``."""
@@ -140,7 +143,8 @@ class Manifest:
     ``state_axes`` are the axes of the part of the latents that the solver steps, all of them if empty: an inpainting
     model takes more channels, which stay. ``precision`` is that of the graph, ``keep_fp32`` the patterns of the modules
     that run in float32 in it all the same. ``timestep_scale`` is what the scheduler's timesteps are multiplied with
-    (0.001 for FLUX), None where the pipeline tells its denoiser another time.
+    (0.001 for FLUX), None where the pipeline tells its denoiser another time. ``relations`` are what the sizes must
+    satisfy together, such as ``height > width`` where the model branches on it.
     """
 
     model: str
@@ -163,6 +167,7 @@ class Manifest:
     timestep_scale: float | None = 1.0
     precision: str = "fp32"
     keep_fp32: tuple[str, ...] = ()
+    relations: tuple[Relation, ...] = ()
     files: dict[str, FileEntry] = field(default_factory=dict)
 
     @property
@@ -189,7 +194,8 @@ class Manifest:
         """Denoiser, inputs that vary, and the worst error to eager, on one line."""
         worst = max(record.relative_error for record in self.verification)
         symbols = ", ".join(symbol.name for symbol in self.symbols)
-        return f"{self.denoiser_class}, {symbols} may vary, relative error to eager at most {worst:.1e}"
+        where = f" where {' and '.join(map(str, self.relations))}" if self.relations else ""
+        return f"{self.denoiser_class}, {symbols} may vary{where}, relative error to eager at most {worst:.1e}"
 
     def to_json(self) -> str:
         """The manifest as JSON text."""
@@ -215,6 +221,7 @@ class Manifest:
             data["symbols"] = tuple(SymbolSpec(**_read_tuples(entry)) for entry in data["symbols"])
             data["verification"] = tuple(Verification(**_read_tuples(entry)) for entry in data["verification"])
             data |= {name: tuple(data.get(name, ())) for name in ("state_axes", "keep_fp32")}
+            data["relations"] = tuple(Relation(**_read_tuples(entry)) for entry in data.get("relations", ()))
             data["files"] = {name: FileEntry(**entry) for name, entry in data["files"].items()}
             return cls(**data)
         except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -7,6 +7,7 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.engine import Engine, EngineInfo, name_precision
+from zeus_trt.runtime.size_rules import METADATA, SizeRules
 
 _TORCH_TYPES = {
     "tensor(float)": torch.float32,
@@ -82,10 +83,14 @@ class OnnxRuntimeEngine(Engine):
             )
         self._dtypes = {spec.name: _TORCH_TYPES[spec.type] for spec in specs}
         self._output = self._session.get_outputs()[0].name
+        rules = self._session.get_modelmeta().custom_metadata_map.get(METADATA)
+        self._rules = SizeRules.from_json(rules) if rules else None
         size = sum(file.stat().st_size for file in (onnx, Path(f"{onnx}.data")) if file.is_file())
         self.info = EngineInfo("onnxruntime", name_precision(next(iter(self._dtypes.values()))), device, None, size)
 
     def _compute(self, cast: dict[str, torch.Tensor]) -> torch.Tensor:
+        if self._rules:
+            self._rules.check(cast)
         device = self.info.device
         place = (device.type, device.index or 0)
         binding = self._session.io_binding()

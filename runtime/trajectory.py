@@ -17,6 +17,7 @@ from zeus_trt.runtime.manifest import Manifest, TensorSpec
 from zeus_trt.runtime.noise import draw_from, make_generators
 from zeus_trt.runtime.program import ProgramLoop
 from zeus_trt.runtime.request import Request, expect
+from zeus_trt.runtime.size_rules import SizeRules
 from zeus_trt.runtime.solver import Solver
 from zeus_trt.runtime.start import Start, add_noise, keep_outside
 from zeus_trt.zeus_graph.sampling_program import SamplingProgram
@@ -58,9 +59,9 @@ class Trajectory:
         self._by_row = {name for name, spec in self._specs.items() if spec.axes[:1] == manifest.latents.axes[:1]}
         self.latents_name = manifest.latents.name
         self.meter = Meter(engine, self._device)
-        plain = adapt(self.meter, manifest)
+        plain = adapt(SizeRules.of(manifest).guard(self.meter), manifest)
         check_names("conditioning", request.conditioning, self._specs, optional=(_EMBEDDED,))
-        self._sizes = Sizes(manifest.symbols)
+        self._sizes = Sizes(manifest.symbols, manifest.relations, manifest.latents.axes[0])
         self._generators = make_generators(request.seed)
         noise = self._check_noise()
         self.conditioning = self._check_conditioning(len(noise))
