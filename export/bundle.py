@@ -9,6 +9,7 @@ from zeus_trt.export.description import describe
 from zeus_trt.export.flat import export_capture
 from zeus_trt.export.folder import STEPS, open_folder, seal, write_solvers
 from zeus_trt.export.graph import write_rules
+from zeus_trt.export.loading import is_pipeline
 from zeus_trt.export.model import Model, describe_model, load_model
 from zeus_trt.export.precision import cast_capture, check_precision
 from zeus_trt.export.verification import verify_graph
@@ -47,6 +48,12 @@ def export_bundle(
     Raises:
         ZeusError: No such model, an unwritable output, or a graph that disagrees.
     """
+    if not isinstance(model_folder, str | Path) or is_pipeline(model_folder):
+        name = model_folder if isinstance(model_folder, str | Path) else f"a {type(model_folder).__name__}"
+        raise ZeusError(
+            f"model: got {name}, which is a pipeline or the name of one; expected a folder with one denoiser and its "
+            "scheduler. Call export_pipeline()."
+        )
     model = load_model(model_folder)
     labels = _choose_labels(model, null_label)
     captured = describe_model(model)

@@ -68,14 +68,21 @@ def trace_flat(captured: Capture) -> torch.export.ExportedProgram:
             return torch.export.export(FlatDenoiser(captured), examples, dynamic_shapes=(shapes,), strict=False)
     except Exception as error:  # torch and the model's own code each raise theirs
         raise ZeusError(
-            f"denoiser: got {type(captured.denoiser).__name__}, which torch cannot trace with "
-            f"{_find_culprits(captured, str(error))} left open ({str(error).strip().splitlines()[0]}); expected code "
-            "that does not branch on it. Do not vary it, or report the model."
+            f"denoiser: got {type(captured.denoiser).__name__}, which torch cannot trace{_name_open(captured, error)} "
+            f"({_say(error)}); expected code that computes with tensors and their sizes alone. Vary fewer settings, or "
+            "report the model."
         ) from error
 
 
-def _find_culprits(captured: Capture, message: str) -> str:
-    """The symbols that torch names in its own words, or all of them."""
-    found = re.findall(r"L\['values'\]\[(\d+)\]\.size\(\)\[(\d+)\]", message)
-    names = {str(captured.inputs[int(place)].axes[int(axis)]) for place, axis in found}
-    return " and ".join(sorted(names) or [symbol.name for symbol in captured.symbols])
+def _name_open(captured: Capture, error: Exception) -> str:
+    """The symbols that torch names in its own words, or all of them; nothing if no size varies."""
+    found = re.findall(r"L\['values'\]\[(\d+)\](?:\.size\(\)\[(\d+)\])?", str(error))
+    specs = [(captured.inputs[int(place)], axis) for place, axis in found if int(place) < len(captured.inputs)]
+    names = {str(spec.axes[int(axis)] if axis else spec.value or spec.name) for spec, axis in specs}
+    joined = " and ".join(sorted(names) or [symbol.name for symbol in captured.symbols])
+    return f" with {joined} left open" if joined else ""
+
+
+def _say(error: Exception) -> str:
+    """The first line of what an exception says, or its kind."""
+    return next(iter(str(error).strip().splitlines()), "") or type(error).__name__

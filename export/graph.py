@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.export.guards import find_line
 from zeus_trt.export.translations import TRANSLATIONS
 from zeus_trt.runtime.manifest import OUTPUT_NAME
 from zeus_trt.runtime.size_rules import METADATA, SizeRules
@@ -40,7 +41,12 @@ def write_graph(
                 custom_translation_table=TRANSLATIONS, optimize=False, verbose=False,
             )  # fmt: skip
         except torch.onnx.OnnxExporterError as error:
-            reason = str(error.__cause__ or error).strip().splitlines()[0]
+            if place := find_complex(program):
+                raise ZeusError(
+                    f"onnx: got a model that computes with complex numbers, first in {place}; expected real ones, since "
+                    "ONNX has no others. Write its rotary embeddings with cosines and sines, or report the model."
+                ) from error
+            reason = next(iter(str(error.__cause__ or error).strip().splitlines()), type(error).__name__)
             raise ZeusError(
                 f"onnx: got an operator that has no form in it ({reason}); expected real tensors and operators that "
                 "ONNX knows. Report the model."
@@ -52,6 +58,20 @@ def write_graph(
         for node in exported.model.graph.all_nodes():
             node.metadata_props.clear()  # stack traces: paths of this machine, and half of the file
         exported.save(path, external_data=True)
+
+
+def find_complex(program: torch.export.ExportedProgram) -> str | None:
+    """Where a program first has a complex number: a module of the model, with file and line, or an input; else None."""
+    for node in program.graph.nodes:
+        values = node.meta.get("val")
+        values = values if isinstance(values, list | tuple) else [values]
+        if not any(isinstance(value, torch.Tensor) and value.is_complex() for value in values):
+            continue
+        if node.op == "placeholder":
+            return f"its input or weight {node.name}"
+        modules = [name for name, _ in node.meta.get("nn_module_stack", {}).values() if name]
+        return " at ".join(part for part in (*modules[-1:], find_line(node)) if part) or node.name
+    return None
 
 
 def write_rules(path: Path, rules: SizeRules) -> None:

@@ -3,6 +3,7 @@
 import ast
 import functools
 import linecache
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,10 +36,14 @@ class Guard:
     is_own: bool
 
 
-def list_guards(environment: Any) -> Iterator[Guard]:
+def list_guards(environment: Any, graph: torch.fx.Graph) -> Iterator[Guard]:
     """The guards and assertions of torch's environment of shapes.
 
     Those that choose a layout in memory are left out, and those that choose between two layouts in the model's code.
+
+    Args:
+        environment: The ``ShapeEnv`` of the trace.
+        graph: Its graph, whose assertions know their lines.
     """
     for guard in environment.guards:
         frame = guard.sloc.framework_loc
@@ -53,9 +58,18 @@ def list_guards(environment: Any) -> Iterator[Guard]:
         yield Guard(expression, origin, not is_torch)
     for asserts in environment.deferred_runtime_asserts.values():
         for condition in asserts:
-            frames = [frame for frame in condition.stack.summary() if not frame.filename.startswith(_TORCH)]
-            origin = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-            yield Guard(condition.expr, origin, True)
+            yield Guard(condition.expr, _find_assertion(graph, str(condition.expr)), True)
+
+
+def find_line(node: torch.fx.Node) -> str:
+    """File and line of the model that a node of a graph comes from; empty if torch does not know it."""
+    lines = re.findall(r'File "([^"]+)", line (\d+), in', node.meta.get("stack_trace") or "")
+    return f"{Path(lines[-1][0]).name}:{lines[-1][1]}" if lines else ""
+
+
+def _find_assertion(graph: torch.fx.Graph, expression: str) -> str:
+    nodes = (node for node in graph.nodes if any(expression in str(argument) for argument in node.args[1:]))
+    return next((line for node in nodes if (line := find_line(node))), "")
 
 
 def _compares_strides(expression: sympy.Basic) -> bool:

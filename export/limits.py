@@ -43,7 +43,7 @@ def read_rules(captured: Capture, program: torch.export.ExportedProgram) -> Size
     found = list(_list_sizes(captured, [node.meta["val"] for node in nodes]))
     names = {size.node._expr: sympy.Symbol(name, integer=True, positive=True) for name, size in found}
     bounds = Bounds(smallest=dict.fromkeys(names.values(), 2))
-    guards = _name_guards(list_guards(found[0][1].node.shape_env), names) if found else {}
+    guards = _name_guards(list_guards(found[0][1].node.shape_env, program.graph), names) if found else {}
     products = _write_products(captured)
     conditions = {condition.xreplace(products): condition for condition in guards}
     left = narrow(bounds, conditions)
@@ -75,8 +75,8 @@ def _name_guards(
     named: dict[sympy.Basic, Guard] = {}
     for guard in guards:
         condition = guard.expression.xreplace(names)
-        if condition == sympy.true:
-            continue
+        if condition == sympy.true or not condition.free_symbols & {*names.values()}:
+            continue  # a condition on data alone, such as how many tokens are masked, is none on sizes
         if strange := condition.free_symbols - {*names.values()}:
             raise _refuse(guard, f"{condition}, where {min(map(str, strange))} is no size of an input")
         named.setdefault(condition, guard)

@@ -12,6 +12,7 @@ from zeus_trt.export.flat import export_capture
 from zeus_trt.export.folder import STEPS, open_folder, seal, write_solvers
 from zeus_trt.export.graph import write_rules
 from zeus_trt.export.loading import choose_settings, load_pipeline
+from zeus_trt.export.missing_weights import check_weights
 from zeus_trt.export.precision import cast_capture, check_precision
 from zeus_trt.export.relaxation import relax
 from zeus_trt.export.runs import Settings
@@ -61,7 +62,8 @@ def export_pipeline(
     """
     name = Path(pipeline).name if isinstance(pipeline, str | Path) else getattr(pipeline, "name_or_path", "") or "model"
     if isinstance(pipeline, str | Path):
-        pipeline = load_pipeline(pipeline)
+        folder_or_id, pipeline = pipeline, load_pipeline(pipeline)
+        check_weights(pipeline, folder_or_id)
     if settings is None:
         settings, unseen = choose_settings(pipeline, sizes)
     captured = capture(pipeline, settings, component)

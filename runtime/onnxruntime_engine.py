@@ -104,8 +104,8 @@ class OnnxRuntimeEngine(Engine):
         except Exception as error:
             shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in cast.items())
             raise ZeusError(
-                f"onnxruntime: got {shapes}, which the graph refuses ({_join_lines(error)}); expected the sizes of its "
-                "manifest. See `zeus-trt inspect`."
+                f"onnxruntime: got {shapes}, at which the graph fails ({_join_lines(error)}); expected an output. Pass "
+                "sizes that its bundle takes; if these are, the graph is broken: export the model again, or report it."
             ) from error
         output = torch.from_dlpack(binding.get_outputs()[0])
         if device.type == "cuda":  # ONNX Runtime's memory, which another thread's call may be given once this is read

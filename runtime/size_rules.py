@@ -60,7 +60,7 @@ class SizeRules:
             inputs: Tensors and integers by name; a timestep of shape () or (1,) serves every row.
 
         Raises:
-            ZeusError: Inputs that disagree in a size.
+            ZeusError: Inputs of other axes, or that disagree in a size.
         """
         sizes: dict[str, int] = {}
         for name, value in inputs.items():
@@ -70,6 +70,7 @@ class SizeRules:
                 continue
             else:
                 axes = self.axes.get(name, ())
+                _check_axes(name, axes, value)
                 found = {axis: size for axis, size in zip(axes, value.shape, strict=False) if isinstance(axis, str)}
             for symbol, size in found.items():
                 if sizes.setdefault(symbol, size) != size:
@@ -163,6 +164,16 @@ def check_sizes(symbols: Sequence[SymbolSpec], relations: Sequence[Relation], si
                 f"sizes: got {got}; expected {relation}, which the model branches on{where} and its export was made "
                 "for. Choose other sizes, or export the model at sizes like these."
             )
+
+
+def _check_axes(name: str, axes: Sequence[int | str], value: torch.Tensor) -> None:
+    fits = len(axes) == value.ndim and all(
+        size == axis or isinstance(axis, str) for axis, size in zip(axes, value.shape, strict=True)
+    )
+    if axes and not fits:
+        raise ZeusError(
+            f"{name}: got the shape {tuple(value.shape)}; expected axes ({', '.join(map(str, axes))}). Change it."
+        )
 
 
 def _check_limits(symbol: SymbolSpec, size: int) -> None:
