@@ -16,6 +16,7 @@ from zeus_trt.export.precision import TOLERANCES, to_float32
 from zeus_trt.export.runs import Settings, record_run
 from zeus_trt.runtime.denoiser import Denoiser
 from zeus_trt.runtime.manifest import Verification, name_dtype
+from zeus_trt.runtime.size_rules import SizeRules
 
 BATCHES = (1, 2, 3)  # of a pipeline's denoiser
 MODEL_BATCHES = (1, 3, 4)  # of a bare model; none of them is the batch of the export
@@ -73,6 +74,52 @@ def list_cases(
             yield Case(captured.nest(values), rows, setting)
 
 
+def list_all_cases(
+    captured: Capture, pipeline: Any, settings: Settings, unseen: Iterable[Mapping[str, Any]], rules: SizeRules
+) -> Iterator[Case]:
+    """What an export is verified at, as far as the graph takes it.
+
+    The base setting and those of ``unseen`` at every batch; the other settings that were captured; and of portrait,
+    landscape and square those that none of them is, where the pipeline runs at them.
+    """
+    unseen, varied = tuple(unseen), [{name: value} for name, value in settings.varied.items()]
+    yield from allowed(list_cases(captured, pipeline, settings, ({}, *unseen)), rules)
+    yield from allowed(list_cases(captured, pipeline, settings, varied, batches=()), rules)
+    for change in turn(settings, (*varied, *unseen)):
+        try:
+            cases = tuple(list_cases(captured, pipeline, settings, (change,), batches=()))
+        except ZeusError:  # a size that the pipeline refuses is no size to verify at
+            continue
+        yield from allowed(cases, rules)
+
+
+def allowed(cases: Iterable[Case], rules: SizeRules) -> Iterator[Case]:
+    """The cases at sizes that the graph takes."""
+    return (case for case in cases if rules.allow(case.inputs))
+
+
+def turn(settings: Settings, changes: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, int]]:
+    """Changes of the base setting to the orientations that neither it nor one of ``changes`` has."""
+    sizes = [(setting.get("height"), setting.get("width")) for setting in _apply(settings.base, changes)]
+    high, wide = sizes[0]
+    if type(high) is not int or type(wide) is not int:
+        return
+    seen = {_orient(*size) for size in sizes}
+    for size in ((high, wide), (wide, high), (max(high, wide),) * 2):
+        if _orient(*size) not in seen:
+            yield dict(zip(("height", "width"), size, strict=True))
+
+
+def _apply(base: Mapping[str, Any], changes: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    yield base
+    yield from ({**base, **change} for change in changes)
+
+
+def _orient(high: int, wide: int) -> int:
+    """1 for portrait, 0 for square, -1 for landscape."""
+    return (high > wide) - (high < wide)
+
+
 def take_rows(captured: Capture, inputs: Mapping[str, torch.Tensor], batch: int) -> dict[str, torch.Tensor]:
     """The same inputs with ``batch`` rows, repeated where there are fewer, each at another timestep."""
     symbol = captured.inputs[0].axes[0]
@@ -111,8 +158,14 @@ def compare(
     records = []
     for case in cases:
         arguments, shape = to_float32(case.arguments), tuple(case.latents.shape)
-        with torch.inference_mode():
-            expected = eager(**arguments)[0].float()
+        try:
+            with torch.inference_mode():
+                expected = eager(**arguments)[0].float()
+        except Exception as error:  # the model's own code raises its own
+            raise ZeusError(
+                f"verification: got {type(error).__name__} from the eager model at latents {shape} "
+                f"({' '.join(str(error).split())[:200]}); expected an output. Export it at sizes that it takes."
+            ) from error
         if not torch.isfinite(expected).all():
             first = find_nonfinite(eager, partial(eager, **arguments)) or "its output"
             raise ZeusError(

@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.export.agreement import list_model_cases
+from zeus_trt.export.agreement import allowed, list_model_cases
 from zeus_trt.export.description import describe
 from zeus_trt.export.flat import export_capture
 from zeus_trt.export.folder import STEPS, open_folder, seal, write_solvers
+from zeus_trt.export.graph import write_rules
+from zeus_trt.export.loading import is_pipeline
 from zeus_trt.export.model import Model, describe_model, load_model
 from zeus_trt.export.precision import cast_capture, check_precision
 from zeus_trt.export.verification import verify_graph
@@ -46,18 +48,26 @@ def export_bundle(
     Raises:
         ZeusError: No such model, an unwritable output, or a graph that disagrees.
     """
+    if not isinstance(model_folder, str | Path) or is_pipeline(model_folder):
+        name = model_folder if isinstance(model_folder, str | Path) else f"a {type(model_folder).__name__}"
+        raise ZeusError(
+            f"model: got {name}, which is a pipeline or the name of one; expected a folder with one denoiser and its "
+            "scheduler. Call export_pipeline()."
+        )
     model = load_model(model_folder)
     labels = _choose_labels(model, null_label)
     captured = describe_model(model)
     check_precision(model.denoiser, precision, force)
     with open_folder(Path(output), overwrite) as folder:
         cast = cast_capture(captured, precision, keep_fp32)
-        limits = export_capture(cast, folder / ONNX_FILE)
-        records = verify_graph(captured, folder / ONNX_FILE, list_model_cases(model), precision, keep_fp32, tolerance)
+        rules = export_capture(cast, folder / ONNX_FILE)
+        cases = allowed(list_model_cases(model), rules)
+        records = verify_graph(captured, folder / ONNX_FILE, cases, precision, keep_fp32, tolerance)
+        write_rules(folder / ONNX_FILE, rules)
         write_solvers(load_scheduler(model.scheduler_config), steps, folder)
         manifest = describe(
             cast,
-            limits,
+            rules,
             records,
             precision=precision,
             keep_fp32=keep_fp32,

@@ -171,17 +171,23 @@ def _describe_inputs(
             role = moving.get(name) or _find_role(name, runs, content, set(axes) - set(found[0].axes[:1]))
             found.append(Input(name, first.paths[name], leaf, axes, role))
     timestep = _to_tensor(TIMESTEP, found[1].example, len(latents))
-    found[1] = replace(found[1], example=timestep, axes=found[1].axes or found[0].axes[:1])
+    found[1] = replace(found[1], example=timestep, axes=(*found[0].axes[:1], *found[1].axes[1:]))
     return tuple(found)
 
 
 def _find_moving_with_the_step(run: Run) -> tuple[str, str]:
     """Names of the latents and of the timestep: all that changes with the step."""
     by_rank = sorted(run.changing, key=lambda name: -run.arguments.leaves[name].ndim)
-    if len(by_rank) != 2:
+    if len(by_rank) < 2:
         raise ZeusError(
             f"denoiser: got {', '.join(by_rank) or 'nothing'} changing with the step; expected latents and a timestep. "
-            "Run the pipeline with two steps or more, and without what else changes."
+            "Run the pipeline with two steps or more."
+        )
+    if len(by_rank) > 2:
+        raise ZeusError(
+            f"denoiser: got {', '.join(by_rank)} changing with the step; expected latents and one timestep, since all "
+            "else of a call must stay from step to step. Run the pipeline in a way that changes nothing else, or "
+            "export another denoiser."
         )
     return by_rank[0], by_rank[1]
 
@@ -224,4 +230,5 @@ def _to_tensor(role: str, leaf: Any, batch: int) -> torch.Tensor:
     value = torch.as_tensor(leaf)
     if role != TIMESTEP:
         return value
-    return value.float().expand(batch).clone() if value.ndim == 0 else value.float()
+    rows = torch.atleast_1d(value.float())
+    return rows.expand(batch, *rows.shape[1:]).clone() if len(rows) == 1 else rows

@@ -3,20 +3,21 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from zeus_trt.export.capture import Capture, Input
-from zeus_trt.export.limits import Limits
 from zeus_trt.export.strength import find_strength_rule
-from zeus_trt.runtime.manifest import OUTPUT_NAME, Labels, Manifest, SymbolSpec, TensorSpec, Verification, name_dtype
+from zeus_trt.runtime.manifest import OUTPUT_NAME, Labels, Manifest, TensorSpec, Verification, name_dtype
+from zeus_trt.runtime.size_rules import SizeRules
 from zeus_trt.zeus_graph import json_file
 
 
 def describe(
     captured: Capture,
-    limits: Mapping[str, Limits],
+    rules: SizeRules,
     records: tuple[Verification, ...],
     *,
     model: str,
@@ -31,7 +32,7 @@ def describe(
 
     Args:
         captured: The call that was exported.
-        limits: Of each symbol, as tracing found them.
+        rules: What the graph asks of its sizes, as tracing found it.
         records: How it was verified.
         model: Name of the model.
         weights_sha256: Digest of its weights.
@@ -53,18 +54,8 @@ def describe(
         inputs=tuple(_describe_input(spec) for spec in captured.inputs),
         output=TensorSpec(OUTPUT_NAME, name_dtype(captured.inputs[0].example), captured.output_axes, "output"),
         symbols=tuple(
-            SymbolSpec(
-                name=symbol.name,
-                observed=tuple(sorted({*symbol.sizes, *(seen if symbol.name == batch else ())})),
-                multiple_of=limits.get(symbol.name, Limits()).multiple_of,
-                maximum=limits.get(symbol.name, Limits()).maximum,
-                factors=symbol.factors,
-                scale=str(symbol.scale),
-                setting=symbol.setting,
-                unit=str(symbol.unit),
-                offset=str(symbol.offset),
-            )
-            for symbol in captured.symbols
+            replace(symbol, observed=tuple(sorted({*symbol.observed, *seen}))) if symbol.name == batch else symbol
+            for symbol in rules.symbols
         ),
         labels=labels,
         verification=records,
@@ -78,6 +69,7 @@ def describe(
         precision=precision,
         keep_fp32=tuple(keep_fp32),
         strength_rule=find_strength_rule(pipeline) if pipeline else None,
+        relations=rules.relations,
     )
 
 

@@ -8,8 +8,9 @@ import torch
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.capture import Capture
 from zeus_trt.export.graph import write_graph
-from zeus_trt.export.limits import Limits, read_limits, tie_sizes
+from zeus_trt.export.limits import read_rules, tie_sizes
 from zeus_trt.export.twin import make_twin
+from zeus_trt.runtime.size_rules import SizeRules
 
 
 class FlatDenoiser(torch.nn.Module):
@@ -28,7 +29,7 @@ class FlatDenoiser(torch.nn.Module):
         return self.denoiser(**self._captured.nest(values))[0]
 
 
-def export_capture(captured: Capture, path: Path) -> dict[str, Limits]:
+def export_capture(captured: Capture, path: Path) -> SizeRules:
     """Writes ``path`` and its weights ``path.data``; every axis that moved is dynamic, and named by its symbol.
 
     The user's module is not touched: what is exported is a twin of it.
@@ -39,15 +40,15 @@ def export_capture(captured: Capture, path: Path) -> dict[str, Limits]:
             of shape (). The output is ``model_output``.
 
     Returns:
-        The limits of each symbol, as far as tracing met them.
+        What the graph asks of its sizes.
 
     Raises:
-        ZeusError: The model's code fixes a size that moved.
+        ZeusError: The model's code fixes a size that moved, or asks of the sizes what no manifest can hold.
     """
     program = trace_flat(captured)
     names = [spec.name for spec in captured.inputs]
     write_graph(program, names, [*(spec.axes for spec in captured.inputs), captured.output_axes], path)
-    return read_limits(captured, program)
+    return read_rules(captured, program)
 
 
 def trace_flat(captured: Capture) -> torch.export.ExportedProgram:
@@ -67,14 +68,21 @@ def trace_flat(captured: Capture) -> torch.export.ExportedProgram:
             return torch.export.export(FlatDenoiser(captured), examples, dynamic_shapes=(shapes,), strict=False)
     except Exception as error:  # torch and the model's own code each raise theirs
         raise ZeusError(
-            f"denoiser: got {type(captured.denoiser).__name__}, which torch cannot trace with "
-            f"{_find_culprits(captured, str(error))} left open ({str(error).strip().splitlines()[0]}); expected code "
-            "that does not branch on it. Do not vary it, or report the model."
+            f"denoiser: got {type(captured.denoiser).__name__}, which torch cannot trace{_name_open(captured, error)} "
+            f"({_say(error)}); expected code that computes with tensors and their sizes alone. Vary fewer settings, or "
+            "report the model."
         ) from error
 
 
-def _find_culprits(captured: Capture, message: str) -> str:
-    """The symbols that torch names in its own words, or all of them."""
-    found = re.findall(r"L\['values'\]\[(\d+)\]\.size\(\)\[(\d+)\]", message)
-    names = {str(captured.inputs[int(place)].axes[int(axis)]) for place, axis in found}
-    return " and ".join(sorted(names) or [symbol.name for symbol in captured.symbols])
+def _name_open(captured: Capture, error: Exception) -> str:
+    """The symbols that torch names in its own words, or all of them; nothing if no size varies."""
+    found = re.findall(r"L\['values'\]\[(\d+)\](?:\.size\(\)\[(\d+)\])?", str(error))
+    specs = [(captured.inputs[int(place)], axis) for place, axis in found if int(place) < len(captured.inputs)]
+    names = {str(spec.axes[int(axis)] if axis else spec.value or spec.name) for spec, axis in specs}
+    joined = " and ".join(sorted(names) or [symbol.name for symbol in captured.symbols])
+    return f" with {joined} left open" if joined else ""
+
+
+def _say(error: Exception) -> str:
+    """The first line of what an exception says, or its kind."""
+    return next(iter(str(error).strip().splitlines()), "") or type(error).__name__

@@ -11,10 +11,13 @@ import numpy as np
 import torch
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.export.guards import find_line
 from zeus_trt.export.translations import TRANSLATIONS
 from zeus_trt.runtime.manifest import OUTPUT_NAME
+from zeus_trt.runtime.size_rules import METADATA, SizeRules
 
 OPSET = 20
+_LOGGERS = ("torch.onnx", "onnxscript", "onnx_ir", "torch.fx.experimental.symbolic_shapes")
 
 
 def write_graph(
@@ -38,7 +41,12 @@ def write_graph(
                 custom_translation_table=TRANSLATIONS, optimize=False, verbose=False,
             )  # fmt: skip
         except torch.onnx.OnnxExporterError as error:
-            reason = str(error.__cause__ or error).strip().splitlines()[0]
+            if place := find_complex(program):
+                raise ZeusError(
+                    f"onnx: got a model that computes with complex numbers, first in {place}; expected real ones, since "
+                    "ONNX has no others. Write its rotary embeddings with cosines and sines, or report the model."
+                ) from error
+            reason = next(iter(str(error.__cause__ or error).strip().splitlines()), type(error).__name__)
             raise ZeusError(
                 f"onnx: got an operator that has no form in it ({reason}); expected real tensors and operators that "
                 "ONNX knows. Report the model."
@@ -52,10 +60,33 @@ def write_graph(
         exported.save(path, external_data=True)
 
 
+def find_complex(program: torch.export.ExportedProgram) -> str | None:
+    """Where a program first has a complex number: a module of the model, with file and line, or an input; else None."""
+    for node in program.graph.nodes:
+        values = node.meta.get("val")
+        values = values if isinstance(values, list | tuple) else [values]
+        if not any(isinstance(value, torch.Tensor) and value.is_complex() for value in values):
+            continue
+        if node.op == "placeholder":
+            return f"its input or weight {node.name}"
+        modules = [name for name, _ in node.meta.get("nn_module_stack", {}).values() if name]
+        return " at ".join(part for part in (*modules[-1:], find_line(node)) if part) or node.name
+    return None
+
+
+def write_rules(path: Path, rules: SizeRules) -> None:
+    """Writes what a graph asks of its sizes into the graph, where ``OnnxRuntimeEngine`` reads it."""
+    import onnx
+
+    model = onnx.load(str(path), load_external_data=False)
+    onnx.helper.set_model_props(model, {METADATA: rules.to_json()})
+    path.write_bytes(model.SerializeToString())
+
+
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Keeps the exporter's own progress and warnings off the terminal."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

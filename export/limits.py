@@ -1,27 +1,20 @@
-"""What tracing is told about sizes, and what it finds out about them."""
+"""How sizes are tied for tracing, and the rules that tracing finds for them."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from math import lcm
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import sympy
 import torch
 
+from zeus_trt.errors import ZeusError
+from zeus_trt.export.bounds import Bounds, narrow
 from zeus_trt.export.capture import Capture
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a traced graph asks of a size.
-
-    Args:
-        multiple_of: The size must be a multiple of it.
-        maximum: The largest size, None if there is none. A batch has none: torch compares it when it chooses kernels,
-            which the graph does not keep.
-    """
-
-    multiple_of: int = 1
-    maximum: int | None = None
+from zeus_trt.export.guards import Guard, list_guards
+from zeus_trt.export.sympy_relation import to_relation
+from zeus_trt.runtime.manifest import SymbolSpec
+from zeus_trt.runtime.relation import Relation
+from zeus_trt.runtime.size_rules import SizeRules
 
 
 def tie_sizes(captured: Capture, values: Sequence[Any]) -> None:
@@ -37,27 +30,94 @@ def tie_sizes(captured: Capture, values: Sequence[Any]) -> None:
             torch._check(sizes[symbol.name] * symbol.scale.denominator == whole)
 
 
-def read_limits(captured: Capture, program: torch.export.ExportedProgram) -> dict[str, Limits]:
-    """The limits of each symbol, read off the conditions that tracing met on its way."""
+def read_rules(captured: Capture, program: torch.export.ExportedProgram) -> SizeRules:
+    """The rules that a traced graph has for its sizes, from every condition that tracing met on its way.
+
+    A condition of one size becomes a limit where it can; any other a relation. The batch may be 1, which torch
+    cannot trace: verification runs it.
+
+    Raises:
+        ZeusError: A condition that is no relation of the captured sizes.
+    """
     nodes = [node for node in program.graph.nodes if node.op == "placeholder"][-len(captured.inputs) :]
-    sizes = dict(_list_sizes(captured, [node.meta["val"] for node in nodes]))
-    limits = {name: _read_limit(size.node.expr, size.node.shape_env) for name, size in sizes.items()}
+    found = list(_list_sizes(captured, [node.meta["val"] for node in nodes]))
+    names = {size.node._expr: sympy.Symbol(name, integer=True, positive=True) for name, size in found}
+    bounds = Bounds(smallest=dict.fromkeys(names.values(), 2))
+    guards = _name_guards(list_guards(found[0][1].node.shape_env, program.graph), names) if found else {}
+    products = _write_products(captured)
+    conditions = {condition.xreplace(products): condition for condition in guards}
+    left = narrow(bounds, conditions)
+    relations = [_relate(conditions[condition], guards[conditions[condition]]) for condition in left]
+    values = {spec.name: spec.value for spec in captured.inputs if spec.value}
     batch = captured.inputs[0].axes[0]
-    return {name: replace(limit, maximum=None) if name == batch else limit for name, limit in limits.items()}
+    symbols = [_limit(spec, bounds, spec.name == batch) for spec in describe_symbols(captured)]
+    return SizeRules({spec.name: spec.axes for spec in captured.inputs}, values, tuple(symbols), tuple(relations))
 
 
-def _read_limit(size: Any, environment: Any) -> Limits:
-    import sympy
-    from torch.utils._sympy.functions import Mod, PythonMod
+def describe_symbols(captured: Capture) -> Iterator[SymbolSpec]:
+    """The sizes that vary as a manifest describes them, without limits."""
+    for symbol in captured.symbols:
+        yield SymbolSpec(
+            name=symbol.name,
+            observed=tuple(sorted({*symbol.sizes})),
+            factors=symbol.factors,
+            scale=str(symbol.scale),
+            setting=symbol.setting,
+            unit=str(symbol.unit),
+            offset=str(symbol.offset),
+        )
 
-    multiple = 1
-    for guard in environment.guards:
-        if isinstance(guard.expr, sympy.Eq) and guard.expr.rhs == 0 and isinstance(guard.expr.lhs, Mod | PythonMod):
-            dividend, divisor = guard.expr.lhs.args
-            if dividend == size and divisor.is_Integer:
-                multiple = lcm(multiple, int(divisor))
-    maximum = environment.bound_sympy(size).upper
-    return Limits(multiple, int(maximum) if maximum.is_Integer else None)
+
+def _name_guards(guards: Iterator[Guard], names: Mapping[sympy.Symbol, sympy.Symbol]) -> dict[sympy.Basic, Guard]:
+    """The guards by their condition on the captured sizes."""
+    named: dict[sympy.Basic, Guard] = {}
+    for guard in guards:
+        condition = guard.expression.xreplace(names)
+        if condition == sympy.true or not condition.free_symbols & {*names.values()}:
+            continue  # a condition on data alone, such as how many tokens are masked, is none on sizes
+        if strange := condition.free_symbols - {*names.values()}:
+            raise _refuse(guard, f"{condition}, where {min(map(str, strange))} is no size of an input")
+        named.setdefault(condition, guard)
+    return named
+
+
+def _write_products(captured: Capture) -> dict[sympy.Symbol, sympy.Basic]:
+    """Each size that is a product, by its factors."""
+    products = {}
+    for symbol in captured.symbols:
+        if symbol.factors:
+            whole = sympy.Rational(symbol.scale.numerator, symbol.scale.denominator)
+            for factor in symbol.factors:
+                whole = whole * sympy.Symbol(factor, integer=True, positive=True)
+            products[sympy.Symbol(symbol.name, integer=True, positive=True)] = whole
+    return products
+
+
+def _relate(condition: sympy.Basic, guard: Guard) -> Relation:
+    try:
+        return to_relation(condition, guard.origin)
+    except NotImplementedError as error:
+        raise _refuse(guard, f"{condition}, which has {error}") from error
+
+
+def _refuse(guard: Guard, condition: str) -> ZeusError:
+    where = f" at {guard.origin}" if guard.origin else ""
+    return ZeusError(
+        f"denoiser: got a condition on its sizes{where} that no manifest can hold ({condition}); expected a comparison "
+        "of sums, products, quotients and remainders of the sizes of its inputs. Vary fewer settings, or change the "
+        "model's code."
+    )
+
+
+def _limit(spec: SymbolSpec, bounds: Bounds, is_batch: bool) -> SymbolSpec:
+    symbol = sympy.Symbol(spec.name, integer=True, positive=True)
+    smallest = bounds.smallest.get(symbol, 2)
+    return replace(
+        spec,
+        multiple_of=bounds.multiples.get(symbol, 1),
+        minimum=1 if smallest <= 2 and (is_batch or spec.factors) else smallest,
+        maximum=bounds.largest.get(symbol),
+    )
 
 
 def _list_sizes(captured: Capture, values: Sequence[Any]) -> Iterator[tuple[str, Any]]:

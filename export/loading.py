@@ -108,7 +108,8 @@ def choose_settings(
             unseen.append({name: (base[name] + varied[name]) // 2 // step * step for name in ("height", "width")})
         else:
             varied |= {"height": height + step, "width": width + step}
-            unseen = [{"height": height + 2 * step}, {"height": height + step, "width": width + 2 * step}]
+            portrait, square = {"height": height + 2 * step}, dict.fromkeys(("height", "width"), height + step)
+            unseen = [portrait, square, {"width": height + step}]
     if "num_frames" in takes:
         base["num_frames"], varied["num_frames"] = 9, 13
         unseen = [{**change, "num_frames": 17} for change in unseen]

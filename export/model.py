@@ -13,6 +13,7 @@ from zeus_trt.errors import ZeusError, say_cause
 from zeus_trt.export.axes import Symbol
 from zeus_trt.export.capture import BATCHED, CONDITIONING, LATENTS, TIMESTEP, Capture, Input
 from zeus_trt.export.loading import say_dtype
+from zeus_trt.export.missing_weights import check_missing
 from zeus_trt.files import digest_file
 from zeus_trt.runtime.arguments import flatten
 from zeus_trt.runtime.scheduler import read_config
@@ -94,14 +95,16 @@ def _load_denoiser(folder: Path) -> Any:
             f"model: got the class {name!r}; expected a model of diffusers {diffusers.__version__}. Update diffusers."
         )
     try:
-        return model_class.from_pretrained(
-            folder, **say_dtype(torch.float32), use_safetensors=True, low_cpu_mem_usage=False
-        ).eval()
+        denoiser, found = model_class.from_pretrained(
+            folder, **say_dtype(torch.float32), use_safetensors=True, low_cpu_mem_usage=False, output_loading_info=True
+        )
     except Exception as error:  # safetensors, diffusers and the file system each raise their own
         raise ZeusError(
             f"model: got weights in {folder} that do not load ({say_cause(error)}); expected whole "
             "safetensors files of this model. Download or save the model again."
         ) from error
+    check_missing(folder, found["missing_keys"], found["unexpected_keys"])
+    return denoiser.eval()
 
 
 def _check_inputs(denoiser: torch.nn.Module) -> None:
@@ -110,7 +113,8 @@ def _check_inputs(denoiser: torch.nn.Module) -> None:
     if extra := sorted(required - _TAKES):
         raise ZeusError(
             f"model: got {type(denoiser).__name__}, which needs {', '.join(extra)}; expected a denoiser of latents, "
-            "timestep and class labels. Other families are not supported yet."
+            "timestep and class labels, which are all that a bare folder tells how to make. Save its whole pipeline, "
+            "and call export_pipeline()."
         )
 
 

@@ -1,16 +1,20 @@
 """From a diffusers pipeline to a bundle."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from zeus_trt.export.agreement import list_cases
+from zeus_trt.export.agreement import list_all_cases
 from zeus_trt.export.capture import capture
 from zeus_trt.export.description import describe, digest_weights
 from zeus_trt.export.flat import export_capture
 from zeus_trt.export.folder import STEPS, open_folder, seal, write_solvers
+from zeus_trt.export.graph import write_rules
 from zeus_trt.export.loading import choose_settings, load_pipeline
+from zeus_trt.export.missing_weights import check_weights
 from zeus_trt.export.precision import cast_capture, check_precision
+from zeus_trt.export.relaxation import relax
 from zeus_trt.export.runs import Settings
 from zeus_trt.export.verification import verify_graph
 from zeus_trt.runtime.bundle import Bundle
@@ -58,21 +62,25 @@ def export_pipeline(
     """
     name = Path(pipeline).name if isinstance(pipeline, str | Path) else getattr(pipeline, "name_or_path", "") or "model"
     if isinstance(pipeline, str | Path):
-        pipeline = load_pipeline(pipeline)
+        folder_or_id, pipeline = pipeline, load_pipeline(pipeline)
+        check_weights(pipeline, folder_or_id)
     if settings is None:
         settings, unseen = choose_settings(pipeline, sizes)
     captured = capture(pipeline, settings, component)
     check_precision(captured.denoiser, precision, force)
     with open_folder(Path(output), overwrite) as folder:
         cast = cast_capture(captured, precision, keep_fp32)
-        limits = export_capture(cast, folder / ONNX_FILE)
-        cases = list_cases(captured, pipeline, settings, ({}, *unseen))
-        records = verify_graph(captured, folder / ONNX_FILE, cases, precision, keep_fp32, tolerance)
+        onnx = folder / ONNX_FILE
+        rules = export_capture(cast, onnx)
+        verify = partial(verify_graph, captured, onnx, precision=precision, keep_fp32=keep_fp32, tolerance=tolerance)
+        records = verify(list_all_cases(captured, pipeline, settings, unseen, rules))
+        rules, more = relax(rules, captured, pipeline, settings, verify)
+        write_rules(onnx, rules)
         write_solvers(pipeline.scheduler, steps, folder)
         manifest = describe(
             cast,
-            limits,
-            records,
+            rules,
+            records + more,
             precision=precision,
             keep_fp32=keep_fp32,
             model=Path(name).name,

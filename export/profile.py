@@ -86,6 +86,11 @@ def _check(symbol: SymbolSpec, asked: SizeRange) -> None:
             f"{symbol.name}: got {symbol.describe(asked.max)}; expected {symbol.describe(most)} or less, which is "
             "all that the graph takes. Ask for less."
         )
+    if asked.min < symbol.minimum:
+        raise ZeusError(
+            f"{symbol.name}: got {symbol.describe(asked.min)}; expected {symbol.describe(symbol.minimum)} or more, which "
+            "is all that the graph takes. Ask for more."
+        )
     step = symbol.multiple_of
     for value in (asked.min, asked.opt, asked.max):
         if value % step:

@@ -1,7 +1,7 @@
 """Running a pipeline at one setting, and comparing what several runs passed to its denoiser."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -79,7 +79,7 @@ def record_run(
                 f"settings: got {_describe(setting)}, which the pipeline refuses ({error}); expected a setting that it "
                 "runs. Change it."
             ) from error
-    flat = [flatten(call.arguments) for call in calls]
+    flat = _to_tensors([flatten(call.arguments) for call in calls])
     changing: dict[str, tuple[int, ...]] = {}
     for call, arguments in zip(calls, flat, strict=True):
         check_same(flat[0], arguments)
@@ -91,6 +91,19 @@ def record_run(
     scales = {name: find_timestep_scale(times, [arguments.leaves[name] for arguments in flat]) for name in changing}
     calls_per_step = sum(call.step == calls[0].step for call in calls)
     return Run(flat[0], calls[0].output_shape, changing, scales, calls_per_step)
+
+
+def _to_tensors(calls: Sequence[Arguments]) -> list[Arguments]:
+    """The calls, each number that changes from one to another as a tensor of shape (): a timestep."""
+    numbers = {name for name, leaf in calls[0].leaves.items() if type(leaf) in (int, float)}
+    moving = {name for name in numbers if len({call.leaves.get(name) for call in calls}) > 1}
+    return [replace(call, leaves=dict(_to_tensor(call.leaves, moving))) for call in calls] if moving else list(calls)
+
+
+def _to_tensor(leaves: Mapping[str, Any], moving: Collection[str]) -> Iterator[tuple[str, Any]]:
+    for name, leaf in leaves.items():
+        is_number = name in moving and type(leaf) in (int, float)
+        yield name, torch.tensor(float(leaf)) if is_number else leaf
 
 
 def check_same(first: Arguments, other: Arguments) -> None:

@@ -7,6 +7,8 @@ import onnx_ir as ir
 import torch
 from onnxscript import opset20 as op
 
+INT64 = ir.DataType.INT64
+
 
 def squeeze(tensor: Any, dim: int) -> Any:
     """``aten.squeeze.dim`` leaves an axis alone that is not 1; ONNX's Squeeze fails on it."""
@@ -30,10 +32,45 @@ def concatenate(tensors: Sequence[Any], dim: int = 0) -> Any:
     return op.Concat(*tensors, axis=dim)
 
 
+def repeat_interleave(tensor: Any, repeats: Any, dim: int | None = None, output_size: Any = None) -> Any:
+    """``aten.repeat_interleave.self_int``: each slice ``repeats`` times; torch's own way fixes a size that varies."""
+    if dim is None:
+        tensor, dim, rank = op.Reshape(tensor, _write([-1])), 0, 1
+    else:
+        rank = len(tensor.shape)
+        dim %= rank
+    times = _write([repeats]) if isinstance(repeats, int) else op.Reshape(op.Cast(repeats, to=INT64), _write([1]))
+    after = [_write([1] * (rank - dim - 1))] if dim + 1 < rank else []
+    wider = op.Concat(_write([1] * (dim + 1)), times, *after, axis=0)
+    repeated = op.Expand(op.Unsqueeze(tensor, _write([dim + 1])), wider)
+    if rank == 1:
+        return op.Reshape(repeated, _write([-1]))
+    # 0 takes the size of the repeated tensor at the same place; behind the merged axis the places differ.
+    before = [_write([0] * dim)] if dim else []
+    behind = [op.Shape(tensor, start=dim + 1)] if after else []
+    return op.Reshape(repeated, op.Concat(*before, _write([-1]), *behind, axis=0))
+
+
+def spread(repeats: Any, output_size: Any = None) -> Any:
+    """``aten.repeat_interleave.Tensor``: the place of the slice that each place of the output is filled from."""
+    repeats = op.Cast(repeats, to=INT64)
+    ends = op.CumSum(repeats, op.Constant(value_int=0))
+    total = op.ReduceSum(repeats, keepdims=0)
+    places = op.Range(op.Constant(value_int=0), total, op.Constant(value_int=1))
+    passed = op.LessOrEqual(op.Unsqueeze(ends, _write([0])), op.Unsqueeze(places, _write([1])))
+    return op.ReduceSum(op.Cast(passed, to=INT64), _write([1]), keepdims=0)
+
+
+def _write(numbers: Sequence[int]) -> Any:
+    return op.Constant(value_ints=list(numbers))
+
+
 TRANSLATIONS: dict[Callable, Callable] = {
     torch.ops.aten.squeeze.dim: squeeze,
     torch.ops.aten.masked_fill.Scalar: masked_fill,
     torch.ops.aten.masked_fill.Tensor: masked_fill,
+    torch.ops.aten.repeat_interleave.self_int: repeat_interleave,
+    torch.ops.aten.repeat_interleave.Tensor: spread,
     torch.ops.aten.cat.default: concatenate,
     torch.ops.aten.concat.default: concatenate,
 }

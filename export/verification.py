@@ -1,13 +1,13 @@
 """Verifying a graph in the precision that it was exported in."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.export.agreement import Case, compare, list_cases, list_model_cases
+from zeus_trt.export.agreement import Case, allowed, compare, list_all_cases, list_cases, list_model_cases
 from zeus_trt.export.capture import Capture, capture
 from zeus_trt.export.description import digest_weights
 from zeus_trt.export.flat import FlatDenoiser
@@ -19,6 +19,7 @@ from zeus_trt.export.runs import Settings
 from zeus_trt.runtime.bundle import Bundle
 from zeus_trt.runtime.manifest import Manifest, Verification
 from zeus_trt.runtime.onnxruntime_engine import OnnxRuntimeEngine
+from zeus_trt.runtime.size_rules import SizeRules
 
 
 def verify_graph(
@@ -99,24 +100,32 @@ def verify_bundle(
             raise ZeusError("sizes: got some for a bare model folder, whose size is fixed; expected none. Omit them.")
         loaded = load_model(model)
         _check_model(manifest, loaded.weights_sha256)
-        captured, cases = describe_model(loaded), list_model_cases(loaded)
+        captured, cases = describe_model(loaded), allowed(list_model_cases(loaded), SizeRules.of(manifest))
     else:
         pipeline = load_pipeline(model) if isinstance(model, str | Path) else model
         if settings is None:
             settings, unseen = choose_settings(pipeline)
         captured = capture(pipeline, settings, manifest.component)
         _check_model(manifest, digest_weights(captured.denoiser))
-        changes: list[Mapping[str, Any]] = [{"height": height, "width": width} for height, width in sizes] or [
-            {},
-            *unseen,
-        ]
-        cases = list_cases(captured, pipeline, settings, changes)
+        rules = SizeRules.of(manifest)
+        if sizes:
+            changes = [{"height": height, "width": width} for height, width in sizes]
+            cases = _check_cases(list_cases(captured, pipeline, settings, changes), rules)
+        else:
+            cases = list_all_cases(captured, pipeline, settings, unseen, rules)
     if [spec.name for spec in captured.inputs] != [spec.name for spec in manifest.inputs]:
         raise ZeusError(
             f"model: got inputs {', '.join(spec.name for spec in captured.inputs)}; expected those of the bundle, "
             f"{', '.join(spec.name for spec in manifest.inputs)}. Give the settings of the export, or export it again."
         )
     return verify_graph(captured, bundle.onnx, cases, manifest.precision, manifest.keep_fp32, tolerance)
+
+
+def _check_cases(cases: Iterable[Case], rules: SizeRules) -> Iterator[Case]:
+    """The cases; those at sizes that the graph does not take are refused."""
+    for case in cases:
+        rules.check(case.inputs)
+        yield case
 
 
 def _check_model(manifest: Manifest, weights_sha256: str) -> None:

@@ -10,13 +10,22 @@ import torch
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.latents import constant_axes, name_constant
 from zeus_trt.runtime.manifest import Manifest, SymbolSpec, TensorSpec
+from zeus_trt.runtime.relation import Relation
+from zeus_trt.runtime.size_rules import check_sizes
 
 
 class Sizes:
-    """The sizes of one request by symbol, as its tensors tell them."""
+    """The sizes of one request by symbol, as its tensors tell them.
 
-    def __init__(self, symbols: Sequence[SymbolSpec]):
-        self._symbols = {symbol.name: symbol for symbol in symbols}
+    Args:
+        symbols: The sizes that vary, with their limits.
+        relations: What they must satisfy together.
+        batch: The symbol of the images, whose limits are not looked at: guidance may double it for the graph.
+    """
+
+    def __init__(self, symbols: Sequence[SymbolSpec], relations: Sequence[Relation] = (), batch: int | str = ""):
+        self._symbols = [symbol for symbol in symbols if batch not in (symbol.name, *symbol.factors)]
+        self._relations = [relation for relation in relations if batch not in relation.names]
         self._known: dict[str, int] = {}
 
     def check(self, spec: TensorSpec, tensor: Any, free: bool = False) -> None:
@@ -36,7 +45,10 @@ class Sizes:
                 f"{spec.name}: got the shape {tuple(tensor.shape)}; expected axes ({', '.join(map(str, spec.axes))}). "
                 "Change it."
             )
+        own: dict[str, int] = {}
         for place, (axis, size) in enumerate(zip(spec.axes, tensor.shape, strict=True)):
+            if isinstance(axis, str):
+                own[axis] = size
             if free and place and isinstance(axis, str):
                 continue
             expected = axis if isinstance(axis, int) else self._known.setdefault(axis, size)
@@ -45,20 +57,9 @@ class Sizes:
                     f"{spec.name}: got {size} for {axis if isinstance(axis, str) else f'axis {place}'}; expected "
                     f"{max(expected, 1)}. Change it, or what it belongs to."
                 )
-            self._check_limits(axis, size)
+        check_sizes(self._symbols, self._relations, {**self._known, **own})
         if tensor.is_floating_point() and not bool(_is_usable(spec.name, tensor).all()):
             raise ZeusError(f"{spec.name}: got NaN or infinity; expected numbers. Look at where it was made.")
-
-    def _check_limits(self, axis: int | str, size: int) -> None:
-        symbol = self._symbols.get(axis) if isinstance(axis, str) else None
-        if symbol is None:
-            return
-        if size % symbol.multiple_of or (symbol.maximum is not None and size > symbol.maximum):
-            most = "" if symbol.maximum is None else f" up to {symbol.describe(symbol.maximum)}"
-            raise ZeusError(
-                f"{symbol.name}: got {symbol.describe(size)}; expected a multiple of "
-                f"{symbol.describe(symbol.multiple_of)}{most}, which is what the model takes. Change it."
-            )
 
 
 def _is_usable(name: str, tensor: torch.Tensor) -> torch.Tensor:

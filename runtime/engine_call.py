@@ -11,6 +11,8 @@ from zeus_trt.runtime.arguments import bind, flatten
 from zeus_trt.runtime.denoiser import Denoiser
 from zeus_trt.runtime.engine import name_precision
 from zeus_trt.runtime.manifest import Manifest
+from zeus_trt.runtime.named_inputs import spread_rows
+from zeus_trt.runtime.size_rules import SizeRules
 from zeus_trt.zeus_graph import json_file
 
 _ALLOWED = {"fp32": 2e-3, "fp16": 2e-2, "bf16": 0.1}
@@ -43,6 +45,7 @@ class EngineCall:
                 "of the same class. Export this pipeline."
             )
         self._engine, self._manifest = engine, manifest
+        self._rules = SizeRules.of(manifest)
         self._signature = inspect.signature(module_class.forward)
         self.precision = manifest.precision
 
@@ -50,11 +53,14 @@ class EngineCall:
         """Takes what ``forward`` takes.
 
         Raises:
-            ZeusError: An argument that the graph has no input for, or another constant than it was exported with.
+            ZeusError: An argument that the graph has no input for, another constant than it was exported with, or
+                sizes that the graph is not made for.
         """
         found = flatten(bind(self._signature, None, *args, **kwargs))
         specs = self._manifest.inputs
-        if missing := [spec.name for spec in specs if not isinstance(found.leaves.get(spec.name), torch.Tensor | int)]:
+        if missing := [
+            spec.name for spec in specs if not isinstance(found.leaves.get(spec.name), torch.Tensor | int | float)
+        ]:
             raise ZeusError(
                 f"{missing[0]}: got none from the pipeline; expected it, as in the run that was exported. "
                 "Run the pipeline with the same kind of arguments, or export it as you run it."
@@ -66,6 +72,8 @@ class EngineCall:
             )
         self._check_constants({found.paths[name]: value for name, value in found.constants.items()})
         inputs = {spec.name: torch.as_tensor(found.leaves[spec.name]) for spec in specs}
+        inputs[specs[1].name] = spread_rows(inputs[specs[1].name], len(inputs[specs[0].name]))
+        self._rules.check(inputs)
         latents = inputs[specs[0].name]
         return Output(self._engine(**inputs).to(latents.device, latents.dtype))
 

@@ -12,6 +12,7 @@ from typing import Any
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError, escape
 from zeus_trt.runtime.manifest_check import check_manifest, check_sizes
+from zeus_trt.runtime.relation import Relation
 
 FORMAT = 1
 DIGEST = "manifest_sha256"
@@ -80,6 +81,7 @@ class SymbolSpec:
         setting: The argument of the pipeline that moves it; ``height x width`` where it is their product that does.
         unit: What one more of it is of that argument, such as 8 pixels.
         offset: The argument less all units: -3 where 13 frames of a video are 4 of its latents.
+        minimum: The smallest size that the graph takes.
     """
 
     name: str
@@ -91,6 +93,7 @@ class SymbolSpec:
     setting: str = ""
     unit: str = "1"
     offset: str = "0"
+    minimum: int = 1
 
     def __post_init__(self) -> None:
         check_sizes(self.name, *self.observed, self.multiple_of, 1 if self.maximum is None else self.maximum)
@@ -178,7 +181,8 @@ class Manifest:
     model takes more channels, which stay. ``precision`` is that of the graph, ``keep_fp32`` the patterns of the modules
     that run in float32 in it all the same. ``timestep_scale`` is what the scheduler's timesteps are multiplied with
     (0.001 for FLUX), None where the pipeline tells its denoiser another time. ``strength_rule`` is how the pipeline's
-    family rounds an image-to-image strength (``STRENGTH_RULES``), None where it takes no strength.
+    family rounds an image-to-image strength (``STRENGTH_RULES``), None where it takes no strength. ``relations`` are
+    what the sizes must satisfy together, such as ``height > width`` where the model branches on it.
     """
 
     model: str
@@ -202,6 +206,7 @@ class Manifest:
     precision: str = "fp32"
     keep_fp32: tuple[str, ...] = ()
     strength_rule: str | None = None
+    relations: tuple[Relation, ...] = ()
     files: dict[str, FileEntry] = field(default_factory=dict)
 
     @property
@@ -229,7 +234,8 @@ class Manifest:
         worst = max((record.relative_error for record in self.verification), default=None)
         symbols = ", ".join(symbol.name for symbol in self.symbols)
         error = "not measured" if worst is None else f"at most {worst:.1e}"
-        return escape(f"{self.denoiser_class}, {symbols} may vary, relative error to eager {error}")
+        where = f" where {' and '.join(map(str, self.relations))}" if self.relations else ""
+        return escape(f"{self.denoiser_class}, {symbols} may vary{where}, relative error to eager {error}")
 
     def to_json(self) -> str:
         """The manifest as JSON text, with a digest of itself.

@@ -15,7 +15,7 @@ def cast_inputs(
 
     Args:
         backend: Who asks, for the message.
-        inputs: By name, batch first; a 0-d or (1,) timestep serves every row.
+        inputs: By name, batch first; a timestep of shape (), (1,) or (1, tokens) serves every row.
         dtypes: What the engine declares, the latents first: theirs is the number of rows.
         device: Where it runs.
 
@@ -30,10 +30,14 @@ def cast_inputs(
     cast = {}
     for name, dtype in dtypes.items():
         value = inputs[name].detach().to(device, dtype)
-        if name == "timestep" and value.numel() == 1 and value.ndim <= 1:
-            value = value.reshape(1).expand(batch)
-        cast[name] = value.contiguous()
+        cast[name] = (spread_rows(value, batch) if name == "timestep" else value).contiguous()
     return cast
+
+
+def spread_rows(timestep: torch.Tensor, batch: int) -> torch.Tensor:
+    """A timestep per row of the latents: one of shape (), (1,) or (1, tokens) serves them all."""
+    rows = torch.atleast_1d(timestep)
+    return rows.expand(batch, *rows.shape[1:]) if len(rows) == 1 else rows
 
 
 def measure(inputs: Mapping[str, torch.Tensor], profile: Profile) -> dict[str, tuple[int, ...]]:

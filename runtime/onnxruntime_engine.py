@@ -7,6 +7,7 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.engine import Engine, EngineInfo, name_precision
+from zeus_trt.runtime.size_rules import METADATA, SizeRules
 
 _TORCH_TYPES = {
     "tensor(float)": torch.float32,
@@ -83,10 +84,14 @@ class OnnxRuntimeEngine(Engine):
             )
         self._dtypes = {spec.name: _TORCH_TYPES[spec.type] for spec in specs}
         self._output = self._session.get_outputs()[0].name
+        rules = self._session.get_modelmeta().custom_metadata_map.get(METADATA)
+        self._rules = SizeRules.from_json(rules) if rules else None
         size = sum(file.stat().st_size for file in (onnx, Path(f"{onnx}.data")) if file.is_file())
         self.info = EngineInfo("onnxruntime", name_precision(next(iter(self._dtypes.values()))), device, None, size)
 
     def _compute(self, cast: dict[str, torch.Tensor]) -> torch.Tensor:
+        if self._rules:
+            self._rules.check(cast)
         device = self.info.device
         place = (device.type, device.index or 0)
         binding = self._session.io_binding()
@@ -100,8 +105,8 @@ class OnnxRuntimeEngine(Engine):
         except Exception as error:
             shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in cast.items())
             raise ZeusError(
-                f"onnxruntime: got {shapes}, which the graph refuses ({_join_lines(error)}); expected the sizes of its "
-                "manifest. See `zeus-trt inspect`."
+                f"onnxruntime: got {shapes}, at which the graph fails ({_join_lines(error)}); expected an output. Pass "
+                "sizes that its bundle takes; if these are, the graph is broken: export the model again, or report it."
             ) from error
         output = torch.from_dlpack(binding.get_outputs()[0])
         if device.type == "cuda":  # ONNX Runtime's memory, which another thread's call may be given once this is read

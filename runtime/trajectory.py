@@ -16,6 +16,7 @@ from zeus_trt.runtime.loop import run, start_stepper, walk
 from zeus_trt.runtime.manifest import Manifest, TensorSpec
 from zeus_trt.runtime.noise import draw_from, make_generators
 from zeus_trt.runtime.request import Request, expect
+from zeus_trt.runtime.size_rules import SizeRules
 from zeus_trt.runtime.solver import Solver
 from zeus_trt.runtime.start import Start, add_noise, keep_outside
 from zeus_trt.runtime.steppers import Blend, ProgramStepper, Step, Stepper
@@ -58,7 +59,8 @@ class Trajectory:
         device: torch.device | None = None,
         on_call: Callable[[], None] | None = None,
     ):
-        self._request, self._manifest, self._engine, self._solver = request, manifest, engine, solver
+        self._request, self._manifest, self._solver = request, manifest, solver
+        self._engine = SizeRules.of(manifest).guard(engine)
         self._on_call = on_call
         given = request.noise.device if isinstance(request.noise, torch.Tensor) else torch.device("cpu")
         self._device = device or given
@@ -66,7 +68,7 @@ class Trajectory:
         self._by_row = {name for name, spec in self._specs.items() if spec.axes[:1] == manifest.latents.axes[:1]}
         self._border = LatentsBorder(manifest)
         check_names("conditioning", request.conditioning, self._specs, optional=(_EMBEDDED,))
-        self._sizes = Sizes(manifest.symbols)
+        self._sizes = Sizes(manifest.symbols, manifest.relations, manifest.latents.axes[0])
         self._generators = make_generators(request.seed)
         noise = self._check_noise()
         self.conditioning = self._check_conditioning(len(noise))

@@ -24,6 +24,7 @@ class Family:
         base, varied: See ``Settings``.
         unseen: Two settings inside the range of ``base`` and ``varied`` that export never sees.
         multiple_of: What height and width of the latents must be a multiple of, as tracing finds it.
+        relations: What else it finds of the sizes.
     """
 
     build: Callable[[], Any]
@@ -32,6 +33,7 @@ class Family:
     varied: Mapping[str, Any]
     unseen: tuple[Mapping[str, Any], ...]
     multiple_of: int = 1
+    relations: frozenset[str] = frozenset()
 
     def make(self) -> Any:
         torch.manual_seed(0)
@@ -76,18 +78,18 @@ FAMILIES = {
     "flux": Family(image.build_flux, image.run_flux, **IMAGE),
     "flux-no-guidance": Family(lambda: image.build_flux(False), image.run_flux_with_true_cfg, **IMAGE),
     "flux2": Family(image.build_flux2, image.run_flux2, **IMAGE),
-    "pixart": Family(image.build_pixart, image.run_masked, **IMAGE),
+    "pixart": Family(image.build_pixart, image.run_masked, **IMAGE, relations=frozenset({"height // 2 != 8"})),
     "sana": Family(
         image.build_sana, image.run_masked, base=dict(batch=2, height=128, width=192, prompt=7),
         varied=dict(batch=3, height=256, width=320, prompt=11),
         unseen=(dict(height=192, width=256, prompt=9), dict(height=224, width=288, prompt=8)),
     ),
-    "auraflow": Family(image.build_auraflow, image.run_auraflow, **IMAGE),
-    "cogview4": Family(image.build_cogview4, unet.run_sd, **IMAGE),
+    "auraflow": Family(image.build_auraflow, image.run_auraflow, **IMAGE, multiple_of=2),
+    "cogview4": Family(image.build_cogview4, unet.run_sd, **IMAGE, multiple_of=2),
     "dit": Family(image.build_dit, image.run_dit, base=dict(batch=2), varied=dict(batch=3), unseen=({}, {"seed": 3})),
     "wan": Family(video.build_wan, video.run_video, **VIDEO),
-    "wan22-ti2v": Family(lambda: video.build_wan(expand_timesteps=True), video.run_video, **VIDEO),
-    "cogvideox": Family(video.build_cogvideox, video.run_video, **VIDEO),
+    "wan22-ti2v": Family(lambda: video.build_wan(expand_timesteps=True), video.run_video, **VIDEO, multiple_of=2),
+    "cogvideox": Family(video.build_cogvideox, video.run_video, **VIDEO, multiple_of=2),
     "ltx": Family(
         video.build_ltx, video.run_ltx, base=dict(batch=2, height=64, width=96, frames=9, prompt=7),
         varied=dict(batch=3, height=128, width=192, frames=17, prompt=11),

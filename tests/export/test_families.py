@@ -39,12 +39,14 @@ def test_the_graph_agrees_with_eager(name, tmp_path):
     before = describe(denoiser), call(captured)
 
     started = time.perf_counter()
-    limits = export_capture(captured, path)
+    rules = export_capture(captured, path)
     export_seconds = time.perf_counter() - started
 
     assert describe(denoiser) == before[0]
     assert torch.equal(call(captured), before[1])
-    assert {limits[size].multiple_of for size in ("height", "width") if size in limits} <= {family.multiple_of}
+    sides = [symbol for symbol in rules.symbols if symbol.name in ("height", "width")]
+    assert {symbol.multiple_of for symbol in sides} <= {family.multiple_of}
+    assert {str(relation) for relation in rules.relations} == family.relations
     check_graph(path, captured)
     cases = list_cases(captured, pipeline, family.settings, ({}, *family.unseen))
     records = compare(denoiser, open_graph(path), cases, "onnxruntime")

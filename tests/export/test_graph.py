@@ -66,7 +66,7 @@ def test_what_onnx_has_no_form_for_is_named(tmp_path):
         return torch.view_as_real(torch.view_as_complex(x.reshape(-1, 2, 2)) * turns).reshape(-1, 4)
 
     program = torch.export.export(Module(turn), (torch.randn(3, 4),), dynamic_shapes=(DYNAMIC,), strict=False)
-    with pytest.raises(ZeusError, match="onnx: got an operator that has no form in it") as caught:
+    with pytest.raises(ZeusError, match="computes with complex numbers") as caught:
         write_graph(program, ["x"], [("rows", 4), ("rows", 4)], tmp_path / "graph.onnx")
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []

@@ -66,7 +66,8 @@ def test_a_folder_becomes_a_verified_bundle(bundle):
     ]
     assert manifest.guidance == "batched"
     assert {symbol.name: symbol.multiple_of for symbol in manifest.symbols} == {"batch": 1, "height": 2, "width": 2}
-    assert len({record.shape[2:] for record in manifest.verification}) == 3
+    sides = {record.shape[2:] for record in manifest.verification}
+    assert {(high > wide) - (high < wide) for high, wide in sides} == {-1, 0, 1}
     assert all(0 < record.relative_error < 1e-4 for record in manifest.verification)
     assert (bundle.path / "solvers" / "50.json").is_file()
 
@@ -139,7 +140,8 @@ def test_the_command_line_takes_pipelines(folder, tmp_path):
     assert "batch, height, width may vary" in done.stdout
     manifest = Bundle.open(tmp_path / "bundle").manifest
     assert {symbol.name: symbol.observed for symbol in manifest.symbols[1:]} == {"height": (8, 16), "width": (8, 24)}
-    assert {record.shape[2:] for record in manifest.verification} == {(8, 8), (16, 24), (8, 16)}
+    asked, varied = {(8, 8), (16, 24), (8, 16)}, {(16, 8), (8, 24)}
+    assert {record.shape[2:] for record in manifest.verification} == asked | varied
     shown = CliRunner().invoke(main, ["inspect", str(tmp_path / "bundle")])
     assert "sample float32 (batch, 4, height, width)" in shown.stdout
     for words in (["--null-label", "3"], ["--size", "64"]):

@@ -40,7 +40,10 @@ def test_the_records_are_those_of_the_export(bare, tiny_model, inpaint):
     family = FAMILIES["inpaint"]
     records = verify_bundle(inpaint.path, family.make(), settings=family.settings, unseen=family.unseen)
     assert [record.shape for record in records] == [record.shape for record in inpaint.manifest.verification]
-    assert [dict(record.setting) for record in records[::4]] == [{}, *map(dict, family.unseen)]
+    run = [{}, *map(dict, family.unseen)]
+    assert [dict(record.setting) for record in records[: 4 * len(run) : 4]] == run
+    rest = [dict(record.setting) for record in records[4 * len(run) :]]
+    assert rest == [*({name: value} for name, value in family.varied.items()), {"height": 96, "width": 96}]
 
 
 def test_sizes_are_chosen(inpaint):

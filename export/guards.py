@@ -1,0 +1,118 @@
+"""The conditions on sizes that tracing met on its way."""
+
+import ast
+import functools
+import linecache
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sympy
+import torch
+
+_TORCH = str(Path(torch.__file__).parent)
+_LAYOUT = {  # functions of torch that compare sizes to choose strides, which a graph does not have
+    "check_contiguous_sizes_strides", "is_contiguous", "is_channels_last_contiguous_2d",
+    "is_channels_last_contiguous_3d", "are_strides_like_channels_last", "are_strides_like_channels_last_or_false",
+    "is_non_overlapping_and_dense_or_false", "compute_elementwise_output_logical_to_physical_perm",
+    "_reshape_view_helper_core_alg", "_collapse_view_helper", "__lt__", "ge",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A condition that was true of the traced sizes, and that the graph relies on.
+
+    Args:
+        expression: Of torch's own symbols.
+        origin: File and line of the model, or the name of torch's function; empty if torch does not know it.
+        is_own: Whether the model's own code asks for it, not torch.
+    """
+
+    expression: sympy.Basic
+    origin: str
+    is_own: bool
+
+
+def list_guards(environment: Any, graph: torch.fx.Graph) -> Iterator[Guard]:
+    """The guards and assertions of torch's environment of shapes.
+
+    Those that choose a layout in memory are left out, and those that choose between two layouts in the model's code.
+
+    Args:
+        environment: The ``ShapeEnv`` of the trace.
+        graph: Its graph, whose assertions know their lines.
+    """
+    for guard in environment.guards:
+        frame = guard.sloc.framework_loc
+        file, line = getattr(frame, "filename", ""), getattr(frame, "lineno", 0)
+        is_torch = file.startswith(_TORCH)
+        expression = guard.expr
+        if is_torch and (frame.name in _LAYOUT or _compares_strides(expression)):
+            continue
+        if not is_torch and changes_nothing(file, line):
+            continue
+        origin = f"{frame.name} of torch" if is_torch else f"{Path(file).name}:{line}" if file else ""
+        yield Guard(expression, origin, not is_torch)
+    for asserts in environment.deferred_runtime_asserts.values():
+        for condition in asserts:
+            yield Guard(condition.expr, _find_assertion(graph, str(condition.expr)), True)
+
+
+def find_line(node: torch.fx.Node) -> str:
+    """File and line of the model that a node of a graph comes from; empty if torch does not know it."""
+    lines = re.findall(r'File "([^"]+)", line (\d+), in', node.meta.get("stack_trace") or "")
+    return f"{Path(lines[-1][0]).name}:{lines[-1][1]}" if lines else ""
+
+
+def _find_assertion(graph: torch.fx.Graph, expression: str) -> str:
+    nodes = (node for node in graph.nodes if any(expression in str(argument) for argument in node.args[1:]))
+    return next((line for node in nodes if (line := find_line(node))), "")
+
+
+def _compares_strides(expression: sympy.Basic) -> bool:
+    """Torch looks whether a size is 1 to broadcast it; any other inequality of its own is one of strides."""
+    return isinstance(expression, sympy.Ne) and not {sympy.S.One, sympy.S.Zero} & {*expression.args}
+
+
+@functools.lru_cache(maxsize=1000)
+def changes_nothing(file: str, line: int) -> bool:
+    """Whether the ``if`` at a line of Python only changes a layout in memory, or writes to a log."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return False
+    found = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and node.test.lineno <= line <= (node.test.end_lineno or line)
+    ]
+    return bool(found) and all(
+        not node.orelse and all(_is_layout(part) or _is_log(part) for part in node.body) for node in found
+    )
+
+
+def _is_layout(node: ast.stmt) -> bool:
+    """``x = x.contiguous()``"""
+    if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.value, ast.Call):
+        return False
+    function = node.value.func
+    return (
+        isinstance(function, ast.Attribute)
+        and function.attr == "contiguous"
+        and ast.dump(function.value).replace("Load()", "") == ast.dump(node.targets[0]).replace("Store()", "")
+    )
+
+
+def _is_log(node: ast.stmt) -> bool:
+    """``logger.info(...)`` or ``warnings.warn(...)``"""
+    if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
+        return False
+    function = node.value.func
+    return (
+        isinstance(function, ast.Attribute)
+        and isinstance(function.value, ast.Name)
+        and function.value.id in ("logger", "logging", "warnings")
+    )
