@@ -10,13 +10,13 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.axes import Slot, Symbol, find_symbols, find_unit
+from zeus_trt.export.denoisers import choose_denoiser
 from zeus_trt.export.imitation import Imitation
-from zeus_trt.export.recorder import find_denoiser
-from zeus_trt.export.runs import Run, Settings, equal, find_moving_integers, measure, record_run
+from zeus_trt.export.recorder import check_single, find_denoiser
+from zeus_trt.export.runs import Run, Settings, equal, find_moving_integers, measure, record_run, say_failure
 from zeus_trt.runtime.arguments import Arguments
 from zeus_trt.runtime.manifest import OUTPUT_NAME
 
-DENOISERS = ("unet", "transformer", "transformer_2", "prior", "decoder")
 ALIASES = {"num_frames": "frames", "max_sequence_length": "prompt"}
 LATENTS, TIMESTEP, CONDITIONING, SIZE, FIXED = "latents", "timestep", "conditioning", "size", "fixed"
 BATCHED, SEQUENTIAL, EMBEDDED, NONE = "batched", "sequential", "embedded", "none"
@@ -99,7 +99,7 @@ def capture(pipeline: Any, settings: Settings, component: str | None = None) -> 
     Raises:
         ZeusError: A wrong component, settings that do not fit, or calls that no graph of tensors can stand for.
     """
-    component = component or _choose_component(pipeline)
+    component = component or _choose_component(pipeline, settings)
     denoiser = find_denoiser(pipeline, component)
     imitation = Imitation(denoiser)
     changes: list[Mapping[str, Any]] = [{}, *({name: value} for name, value in settings.varied.items())]
@@ -137,15 +137,10 @@ def capture(pipeline: Any, settings: Settings, component: str | None = None) -> 
     )
 
 
-def _choose_component(pipeline: Any) -> str:
-    parts = getattr(pipeline, "components", {})
-    names = [name for name in DENOISERS if isinstance(parts.get(name), torch.nn.Module)]
-    if len(names) != 1:
-        raise ZeusError(
-            f"component: got none; expected one of {', '.join(names or DENOISERS)}, the denoisers of a "
-            f"{type(pipeline).__name__}. Name it."
-        )
-    return names[0]
+def _choose_component(pipeline: Any, settings: Settings) -> str:
+    check_single(pipeline)
+    with say_failure(settings.base):
+        return choose_denoiser(pipeline, lambda: settings.run(pipeline, **settings.base))
 
 
 def _name_settings(settings: Settings, batches: Sequence[int]) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """Running a pipeline at one setting, and comparing what several runs passed to its denoiser."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,14 +72,8 @@ def record_run(
             no tensor.
     """
     setting = {**settings.base, **(change or {})}
-    with record_calls(pipeline, component, imitation=imitation) as calls:
-        try:
-            settings.run(pipeline, **setting)
-        except ValueError as error:  # what pipelines raise for a size that they do not take
-            raise ZeusError(
-                f"settings: got {_describe(setting)}, which the pipeline refuses ({error}); expected a setting that it "
-                "runs. Change it."
-            ) from error
+    with say_failure(setting), record_calls(pipeline, component, imitation=imitation) as calls:
+        settings.run(pipeline, **setting)
     flat = [flatten(call.arguments) for call in calls]
     changing: dict[str, tuple[int, ...]] = {}
     for call, arguments in zip(calls, flat, strict=True):
@@ -91,6 +86,35 @@ def record_run(
     scales = {name: find_timestep_scale(times, [arguments.leaves[name] for arguments in flat]) for name in changing}
     calls_per_step = sum(call.step == calls[0].step for call in calls)
     return Run(flat[0], calls[0].output_shape, changing, scales, calls_per_step)
+
+
+@contextmanager
+def say_failure(setting: Mapping[str, Any]) -> Iterator[None]:
+    """Turns what a pipeline raises in the block into one sentence.
+
+    Args:
+        setting: What it is run with.
+
+    Raises:
+        ZeusError: The block raised an exception of any kind.
+    """
+    try:
+        yield
+    except ZeusError:
+        raise
+    except Exception as error:  # pipelines, their parts and torch each raise their own
+        verb = "refuses" if isinstance(error, ValueError) else "fails on"
+        raise ZeusError(
+            f"settings: got {_describe(setting)}, which the pipeline {verb} ({say_cause(error)}); expected a setting "
+            "that it runs. Change the sizes, or pass the arguments that it asks for."
+        ) from error
+
+
+def say_cause(error: BaseException) -> str:
+    """What an exception says, on one line; the name of its class where it says nothing or little."""
+    words = " ".join(str(error).split())
+    words = words if len(words) <= 300 else f"{words[:300]} ..."
+    return words if isinstance(error, ValueError) and words else f"{type(error).__name__}: {words}".rstrip(": ")
 
 
 def check_same(first: Arguments, other: Arguments) -> None:
@@ -165,7 +189,7 @@ def _measure_change(name: str, one: Any, other: Any) -> tuple[int, ...]:
 
 
 def _describe(setting: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in setting.items() if isinstance(value, int | float | str))
+    return ", ".join(f"{name} {value}" for name, value in setting.items() if isinstance(value, int | float | str)) or "its arguments"
 
 
 def _find_first(calls: Sequence[Call], call: Call) -> int:
