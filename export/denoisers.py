@@ -4,7 +4,7 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import torch
@@ -66,10 +66,8 @@ def watch(pipeline: Any, run: Callable[[], Any], disturbed: str | None = None) -
     watched = Watch(pipeline, disturbed)
     with torch.random.fork_rng(devices=[]), watched.installed():
         torch.manual_seed(0)
-        try:
+        with suppress(Enough):
             run()
-        except Enough:
-            pass
     return watched
 
 

@@ -189,7 +189,10 @@ def _measure_change(name: str, one: Any, other: Any) -> tuple[int, ...]:
 
 
 def _describe(setting: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in setting.items() if isinstance(value, int | float | str)) or "its arguments"
+    return (
+        ", ".join(f"{name} {value}" for name, value in setting.items() if isinstance(value, int | float | str))
+        or "its arguments"
+    )
 
 
 def _find_first(calls: Sequence[Call], call: Call) -> int:

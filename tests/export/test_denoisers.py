@@ -55,7 +55,7 @@ def test_a_denoiser_of_any_name_is_found_beside_networks_that_feed_it_or_read_it
 
 
 def test_two_denoisers_are_named(renamed):
-    with pytest.raises(ZeusError, match="several denoisers; expected one of guide, painter. Name it"):
+    with pytest.raises(ZeusError, match=r"several denoisers; expected one of guide, painter\. Name it"):
         choose_denoiser(renamed, lambda: renamed(2, add=True))
 
 
