@@ -10,7 +10,7 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.axes import Slot, Symbol, find_symbols, find_unit
-from zeus_trt.export.denoisers import choose_denoiser
+from zeus_trt.export.denoisers import choose_denoiser, watch
 from zeus_trt.export.imitation import Imitation
 from zeus_trt.export.recorder import check_single, find_denoiser
 from zeus_trt.export.runs import Run, Settings, equal, find_moving_integers, measure, record_run, say_failure
@@ -106,7 +106,7 @@ def capture(pipeline: Any, settings: Settings, component: str | None = None) -> 
     runs = [record_run(pipeline, component, settings, change, imitation) for change in changes]
     content = record_run(pipeline, component, settings, settings.content, imitation) if settings.content else None
     integers = find_moving_integers(runs)
-    latents, timestep = _find_moving_with_the_step(runs[0])
+    latents, timestep = _find_moving_with_the_step(pipeline, settings, component, runs[0])
     sizes = measure(runs, integers)
     symbols, slots = find_symbols(sizes, _name_settings(settings, sizes[latents, 0]))
     symbols = tuple(
@@ -170,15 +170,25 @@ def _describe_inputs(
     return tuple(found)
 
 
-def _find_moving_with_the_step(run: Run) -> tuple[str, str]:
+def _find_moving_with_the_step(pipeline: Any, settings: Settings, component: str, run: Run) -> tuple[str, str]:
     """Names of the latents and of the timestep: all that changes with the step."""
     by_rank = sorted(run.changing, key=lambda name: -run.arguments.leaves[name].ndim)
-    if len(by_rank) != 2:
+    if len(by_rank) == 2:
+        return by_rank[0], by_rank[1]
+    if len(by_rank) < 2:
         raise ZeusError(
-            f"denoiser: got {', '.join(by_rank) or 'nothing'} changing with the step; expected latents and a timestep. "
-            "Run the pipeline with two steps or more, and without what else changes."
+            f"denoiser: got {by_rank[0] if by_rank else 'nothing'} changing with the step; expected latents and a "
+            "timestep. Run the pipeline with three steps or more."
         )
-    return by_rank[0], by_rank[1]
+    with say_failure(settings.base):
+        called = watch(pipeline, lambda: settings.run(pipeline, **settings.base)).called
+    others = [name for name in called if name != component]
+    source = f", some of them from {' and '.join(others)}, which runs at every step too" if others else ""
+    names = ", ".join(by_rank[:3]) + (f" and {len(by_rank) - 3} more" if len(by_rank) > 3 else "")
+    raise ZeusError(
+        f"denoiser: got {names} changing with the step{source}; expected latents and a timestep alone, since a skipped "
+        f"step has no other inputs. Export the pipeline without {' and '.join(others) or 'what changes them'}."
+    )
 
 
 def _find_guidance(run: Run, latents: torch.Tensor) -> str:

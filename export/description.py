@@ -10,6 +10,7 @@ import torch
 from zeus_trt.export.capture import Capture, Input
 from zeus_trt.export.limits import Limits
 from zeus_trt.runtime.manifest import OUTPUT_NAME, Labels, Manifest, SymbolSpec, TensorSpec, Verification, name_dtype
+from zeus_trt.runtime.module_state import read_adapters
 
 
 def describe(
@@ -75,6 +76,7 @@ def describe(
         timestep_scale=captured.timestep_scale,
         precision=precision,
         keep_fp32=tuple(keep_fp32),
+        adapters=read_adapters(captured.denoiser),
     )
 
 

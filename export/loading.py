@@ -8,6 +8,11 @@ import torch
 
 from zeus_trt.errors import ZeusError
 
+_ADAPTER = re.compile(r"\.lora_(?:A|embedding_A)\.(\w+?)(?:\.weight)?$")
+_SAVE_ADAPTERS = (
+    "Load the pipeline without adapters, load its adapters with load_lora_weights(), then export that pipeline; or call "
+    "fuse_lora() and unload_lora_weights() on it, and save it with save_pretrained()."
+)
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -28,14 +33,58 @@ def load_pipeline(name: str | Path, dtype: torch.dtype | None = None) -> Any:
     """
     import diffusers
 
+    check_saved_adapters(Path(name))
     try:
-        return diffusers.DiffusionPipeline.from_pretrained(str(name), **say_dtype(dtype or torch.float32))
+        pipeline = diffusers.DiffusionPipeline.from_pretrained(str(name), **say_dtype(dtype or torch.float32))
     except Exception as error:  # the hub, transformers, safetensors and diffusers each raise their own
         raise ZeusError(
             f"model: got {name}, which does not load ({str(error).strip().splitlines()[0]}); expected a pipeline "
             "folder saved by save_pretrained(), or the id of one on a hub that can be reached. Without a network give "
             "a local folder."
         ) from error
+    _check_complete(str(name), pipeline)
+    return pipeline
+
+
+def check_saved_adapters(folder: Path) -> None:
+    """Refuses weights that were saved with adapters in them, which diffusers does not read.
+
+    diffusers renames the weights that an adapter changes when it saves them, does not save the adapter's scale, and
+    leaves those weights without values when it loads them.
+
+    Args:
+        folder: A pipeline's folder, or one of its components'; anything else is left to the loader.
+
+    Raises:
+        ZeusError: A component has such weights.
+    """
+    files = sorted([*folder.glob("*.safetensors"), *folder.glob("*/*.safetensors")])
+    for file in files:
+        if names := sorted({name for key in _list_weights(file) for name in _ADAPTER.findall(key)}):
+            raise ZeusError(
+                f"model: got {file.parent}, whose weights were saved with the adapter {' and '.join(names)} in them, "
+                f"without its scale; expected weights alone. {_SAVE_ADAPTERS}"
+            )
+
+
+def _list_weights(file: Path) -> list[str]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, "pt") as opened:
+            return list(opened.keys())
+    except (SafetensorError, OSError):  # the loader says what is wrong with it
+        return []
+
+
+def _check_complete(name: str, pipeline: Any) -> None:
+    parts = {name: part for name, part in pipeline.components.items() if isinstance(part, torch.nn.Module)}
+    for component, part in parts.items():
+        if missing := [weight for weight, value in part.named_parameters() if value.is_meta]:
+            raise ZeusError(
+                f"model: got {name}, whose {component} was saved without {missing[0]} and {len(missing) - 1} others; "
+                f"expected every weight. {_SAVE_ADAPTERS}"
+            )
 
 
 def say_dtype(dtype: torch.dtype) -> dict[str, torch.dtype]:

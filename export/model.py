@@ -11,7 +11,7 @@ import torch
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.axes import Symbol
 from zeus_trt.export.capture import BATCHED, CONDITIONING, LATENTS, TIMESTEP, Capture, Input
-from zeus_trt.export.loading import say_dtype
+from zeus_trt.export.loading import check_saved_adapters, say_dtype
 from zeus_trt.files import digest_file
 from zeus_trt.runtime.arguments import flatten
 
@@ -90,6 +90,7 @@ def _read_config(file: Path) -> dict[str, Any]:
 def _load_denoiser(folder: Path) -> Any:
     import diffusers
 
+    check_saved_adapters(folder)
     name = _read_config(folder / "config.json").get("_class_name")
     model_class = getattr(diffusers, str(name), None)
     if model_class is None:

@@ -99,8 +99,8 @@ def find_call(pipeline: Any, base: Mapping[str, Any], given: Mapping[str, Any]) 
         )
     guesses = [p.name for p in free if p.default is None and kinds[p.name] not in (None, WORDS, EMBEDDING)]
     made = {name: str(kind) for name, kind in required.items()}
-    failures: list[Exception] = []
     for _ in range(_MOST_GUESSES):
+        failures: list[Exception] = []
         for call in _vary_form(pipeline, PipelineCall(made, given)):
             try:
                 watch(pipeline, lambda call=call: call(pipeline, **base))
@@ -110,9 +110,9 @@ def find_call(pipeline: Any, base: Mapping[str, Any], given: Mapping[str, Any]) 
         left = [name for name in guesses if name not in made]
         if not left:
             break
-        name = next((name for name in left if _names(failures[-1], name)), left[0])
+        name = next((name for name in left if _names(failures[0], name)), left[0])
         made = {**made, name: str(kinds[name])}
-    raise _say_missing(pipeline, failures, [p.name for p in free]) from failures[0]
+    raise _say_missing(pipeline, failures[0], [p.name for p in free]) from failures[0]
 
 
 def runs(pipeline: Any, call: PipelineCall, setting: Mapping[str, Any]) -> bool:
@@ -136,13 +136,12 @@ def _vary_form(pipeline: Any, call: PipelineCall) -> Iterator[PipelineCall]:
         yield replace(call, form=form, shape=shape)
 
 
-def _say_missing(pipeline: Any, failures: Sequence[Exception], names: Sequence[str]) -> MissingArgument:
-    first = failures[0]
-    asked = [name for name in names if _names(first, name)]
-    advice = f"Pass the argument {' or '.join(asked[:3])}" if asked else "Pass the arguments that it asks for"
+def _say_missing(pipeline: Any, failure: Exception, names: Sequence[str]) -> MissingArgument:
+    asked = [name for name in names if _names(failure, name)]
+    advice = f"Pass the argument {' or '.join(asked[:3])}" if asked else "Pass the arguments that it needs besides"
     return MissingArgument(
         f"model: got a {type(pipeline).__name__} that does not run with what could be made for it "
-        f"({say_cause(first)}); expected one that does. {advice}."
+        f"({say_cause(failure)}); expected one that does. {advice}."
     )
 
 

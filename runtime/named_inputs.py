@@ -1,6 +1,7 @@
-"""Named tensors as an engine wants them."""
+"""Named tensors as an engine takes them."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 
@@ -15,25 +16,43 @@ def cast_inputs(
 
     Args:
         backend: Who asks, for the message.
-        inputs: By name, batch first; a 0-d or (1,) timestep serves every row.
+        inputs: By name, batch first; a 0-d or (1,) timestep serves every row. Numbers, lists of them and NumPy arrays
+            become tensors.
         dtypes: What the engine declares, the latents first: theirs is the number of rows.
         device: Where it runs.
 
     Raises:
-        ZeusError: An input is missing or unknown.
+        ZeusError: An input is missing or unknown, is neither a tensor nor numbers, or the latents have no rows.
     """
     if inputs.keys() != dtypes.keys():
         raise ZeusError(
             f"{backend}: got the inputs {sorted(inputs)}; expected {sorted(dtypes)}. Pass each of them by name."
         )
-    batch = len(inputs[next(iter(dtypes))])
+    tensors = {name: _to_tensor(backend, name, inputs[name]) for name in dtypes}
+    latents = next(iter(dtypes))
+    if tensors[latents].ndim == 0:
+        raise ZeusError(
+            f"{backend}: got {latents} of shape (); expected latents, a row per image. Pass a tensor with a batch axis."
+        )
+    batch = len(tensors[latents])
     cast = {}
     for name, dtype in dtypes.items():
-        value = inputs[name].detach().to(device, dtype)
+        value = tensors[name].detach().to(device, dtype)
         if name == "timestep" and value.numel() == 1 and value.ndim <= 1:
             value = value.reshape(1).expand(batch)
         cast[name] = value.contiguous()
     return cast
+
+
+def _to_tensor(backend: str, name: str, value: Any) -> torch.Tensor:
+    if isinstance(value, torch.Tensor):
+        return value
+    try:
+        return torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise ZeusError(
+            f"{backend}: got a {type(value).__name__} for {name}; expected a tensor, or numbers. Pass one."
+        ) from error
 
 
 def measure(inputs: Mapping[str, torch.Tensor], profile: Profile) -> dict[str, tuple[int, ...]]:
