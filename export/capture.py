@@ -10,13 +10,13 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.axes import Slot, Symbol, find_symbols, find_unit
+from zeus_trt.export.denoisers import choose_denoiser, watch
 from zeus_trt.export.imitation import Imitation
-from zeus_trt.export.recorder import find_denoiser
-from zeus_trt.export.runs import Run, Settings, equal, find_moving_integers, measure, record_run
+from zeus_trt.export.recorder import check_single, find_denoiser
+from zeus_trt.export.runs import Run, Settings, equal, find_moving_integers, measure, record_run, say_failure
 from zeus_trt.runtime.arguments import Arguments
 from zeus_trt.runtime.manifest import OUTPUT_NAME
 
-DENOISERS = ("unet", "transformer", "transformer_2", "prior", "decoder")
 ALIASES = {"num_frames": "frames", "max_sequence_length": "prompt"}
 LATENTS, TIMESTEP, CONDITIONING, SIZE, FIXED = "latents", "timestep", "conditioning", "size", "fixed"
 BATCHED, SEQUENTIAL, EMBEDDED, NONE = "batched", "sequential", "embedded", "none"
@@ -99,14 +99,14 @@ def capture(pipeline: Any, settings: Settings, component: str | None = None) -> 
     Raises:
         ZeusError: A wrong component, settings that do not fit, or calls that no graph of tensors can stand for.
     """
-    component = component or _choose_component(pipeline)
+    component = component or _choose_component(pipeline, settings)
     denoiser = find_denoiser(pipeline, component)
     imitation = Imitation(denoiser)
     changes: list[Mapping[str, Any]] = [{}, *({name: value} for name, value in settings.varied.items())]
     runs = [record_run(pipeline, component, settings, change, imitation) for change in changes]
     content = record_run(pipeline, component, settings, settings.content, imitation) if settings.content else None
     integers = find_moving_integers(runs)
-    latents, timestep = _find_moving_with_the_step(runs[0])
+    latents, timestep = _find_moving_with_the_step(pipeline, settings, component, runs[0])
     sizes = measure(runs, integers)
     symbols, slots = find_symbols(sizes, _name_settings(settings, sizes[latents, 0]))
     symbols = tuple(
@@ -137,15 +137,10 @@ def capture(pipeline: Any, settings: Settings, component: str | None = None) -> 
     )
 
 
-def _choose_component(pipeline: Any) -> str:
-    parts = getattr(pipeline, "components", {})
-    names = [name for name in DENOISERS if isinstance(parts.get(name), torch.nn.Module)]
-    if len(names) != 1:
-        raise ZeusError(
-            f"component: got none; expected one of {', '.join(names or DENOISERS)}, the denoisers of a "
-            f"{type(pipeline).__name__}. Name it."
-        )
-    return names[0]
+def _choose_component(pipeline: Any, settings: Settings) -> str:
+    check_single(pipeline)
+    with say_failure(settings.base):
+        return choose_denoiser(pipeline, lambda: settings.run(pipeline, **settings.base))
 
 
 def _name_settings(settings: Settings, batches: Sequence[int]) -> tuple[str, ...]:
@@ -175,21 +170,25 @@ def _describe_inputs(
     return tuple(found)
 
 
-def _find_moving_with_the_step(run: Run) -> tuple[str, str]:
+def _find_moving_with_the_step(pipeline: Any, settings: Settings, component: str, run: Run) -> tuple[str, str]:
     """Names of the latents and of the timestep: all that changes with the step."""
     by_rank = sorted(run.changing, key=lambda name: -run.arguments.leaves[name].ndim)
+    if len(by_rank) == 2:
+        return by_rank[0], by_rank[1]
     if len(by_rank) < 2:
         raise ZeusError(
-            f"denoiser: got {', '.join(by_rank) or 'nothing'} changing with the step; expected latents and a timestep. "
-            "Run the pipeline with two steps or more."
+            f"denoiser: got {by_rank[0] if by_rank else 'nothing'} changing with the step; expected latents and a "
+            "timestep. Run the pipeline with three steps or more."
         )
-    if len(by_rank) > 2:
-        raise ZeusError(
-            f"denoiser: got {', '.join(by_rank)} changing with the step; expected latents and one timestep, since all "
-            "else of a call must stay from step to step. Run the pipeline in a way that changes nothing else, or "
-            "export another denoiser."
-        )
-    return by_rank[0], by_rank[1]
+    with say_failure(settings.base):
+        called = watch(pipeline, lambda: settings.run(pipeline, **settings.base)).called
+    others = [name for name in called if name != component]
+    source = f", some of them from {' and '.join(others)}, which runs at every step too" if others else ""
+    names = ", ".join(by_rank[:3]) + (f" and {len(by_rank) - 3} more" if len(by_rank) > 3 else "")
+    raise ZeusError(
+        f"denoiser: got {names} changing with the step{source}; expected latents and one timestep, since a skipped "
+        f"step has no other inputs. Export the pipeline without {' and '.join(others) or 'what changes them'}."
+    )
 
 
 def _find_guidance(run: Run, latents: torch.Tensor) -> str:

@@ -11,6 +11,7 @@ import torch
 from zeus_trt.export.capture import Capture, Input
 from zeus_trt.export.strength import find_strength_rule
 from zeus_trt.runtime.manifest import OUTPUT_NAME, Labels, Manifest, TensorSpec, Verification, name_dtype
+from zeus_trt.runtime.module_state import read_adapters
 from zeus_trt.runtime.size_rules import SizeRules
 from zeus_trt.zeus_graph import json_file
 
@@ -70,6 +71,7 @@ def describe(
         keep_fp32=tuple(keep_fp32),
         strength_rule=find_strength_rule(pipeline) if pipeline else None,
         relations=rules.relations,
+        adapters=read_adapters(captured.denoiser),
     )
 
 

@@ -25,6 +25,7 @@ def export_model(
     *,
     component: str | None = None,
     sizes: Sequence[tuple[int, int]] = (),
+    arguments: Mapping[str, Any] | None = None,
     null_label: int | None = None,
     **settings: Any,
 ) -> Bundle:
@@ -35,6 +36,7 @@ def export_model(
         output: Folder to make.
         component: As in ``export_pipeline``; pipelines only.
         sizes: As in ``export_pipeline``; pipelines only.
+        arguments: As in ``export_pipeline``; pipelines only.
         null_label: As in ``export_bundle``; bare model folders only.
         **settings: What both take: ``steps``, ``precision``, ``keep_fp32``, ``force``, ``tolerance``, ``overwrite``.
 
@@ -44,9 +46,11 @@ def export_model(
     if is_pipeline(model):
         if null_label is not None:
             raise ZeusError(f"null_label: got {null_label} for a pipeline; expected none. Leave it out.")
-        return export_pipeline(str(model), output, component=component, sizes=sizes, **settings)
-    if component or sizes:
-        raise ZeusError("component, size: got one for a bare model folder; expected a pipeline. Leave it out.")
+        return export_pipeline(str(model), output, component=component, sizes=sizes, arguments=arguments, **settings)
+    if component or sizes or arguments:
+        raise ZeusError(
+            "component, sizes, arguments: got one for a bare model folder; expected a pipeline. Leave it out."
+        )
     return export_bundle(model, output, null_label=null_label, **settings)
 
 
@@ -77,4 +81,6 @@ def export_with_engines(
         check_backend(backend, gpu)
     bundle = export_model(model, output, **settings)
     build = partial(build_engine, bundle, gpu=gpu, ranges=ranges, on_progress=on_progress, say=say)
-    return bundle, tuple(build(backend, trace=choose_trace(bundle, model)) for backend in engines)
+    return bundle, tuple(
+        build(backend, trace=choose_trace(bundle, model, settings.get("arguments"))) for backend in engines
+    )

@@ -14,13 +14,17 @@ class Imitation:
 
     Noise, not zeros: solvers keep zeros where they are, and latents would look constant. The denoiser itself
     is not run, unless its shapes depend on its data.
+
+    Args:
+        denoiser: The module.
+        seed: Of the noise.
     """
 
-    def __init__(self, denoiser: torch.nn.Module):
+    def __init__(self, denoiser: torch.nn.Module, seed: int = 0):
         self._denoiser = denoiser
         self._meta_twin = make_meta_twin(denoiser)
         self._answers: dict[str, Any] = {}
-        self._generator = torch.Generator().manual_seed(0)
+        self._generator = torch.Generator().manual_seed(seed)
 
     def __call__(self, arguments: Mapping[str, Any]) -> Any:
         """Noise for keyword arguments of ``forward``.

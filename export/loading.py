@@ -1,8 +1,6 @@
-"""Pipelines by their name, and how to run them."""
+"""Pipelines by their name."""
 
-import inspect
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +8,15 @@ import torch
 
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError, say_cause
-from zeus_trt.export.runs import Settings
 
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")  # neither part is "." or ".."
+
+_ADAPTER = re.compile(r"\.lora_(?:A|embedding_A)\.(\w+?)(?:\.weight)?$")
+_SAVE_ADAPTERS = (
+    "Load the pipeline without adapters, load its adapters with load_lora_weights(), then export that pipeline; or call "
+    "fuse_lora() and unload_lora_weights() on it, and save it with save_pretrained()."
+)
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def is_pipeline(name: str | Path) -> bool:
@@ -52,14 +56,58 @@ def load_pipeline(name: str | Path, dtype: torch.dtype | None = None) -> Any:
 
     if (index := Path(name) / "model_index.json").is_file():
         strict_json.read(index, dict[str, Any], f"model index {index}", advice="Save the pipeline again.")
+    check_saved_adapters(Path(name))
     try:
-        return diffusers.DiffusionPipeline.from_pretrained(str(name), **say_dtype(dtype or torch.float32))
+        pipeline = diffusers.DiffusionPipeline.from_pretrained(str(name), **say_dtype(dtype or torch.float32))
     except Exception as error:  # the hub, transformers, safetensors and diffusers each raise their own
         raise ZeusError(
             f"model: got {name}, which does not load ({say_cause(error)}); expected a pipeline "
             "folder saved by save_pretrained(), or the id of one on a hub that can be reached. Without a network give "
             "a local folder."
         ) from error
+    _check_complete(str(name), pipeline)
+    return pipeline
+
+
+def check_saved_adapters(folder: Path) -> None:
+    """Refuses weights that were saved with adapters in them, which diffusers does not read.
+
+    diffusers renames the weights that an adapter changes when it saves them, does not save the adapter's scale, and
+    leaves those weights without values when it loads them.
+
+    Args:
+        folder: A pipeline's folder, or one of its components'; anything else is left to the loader.
+
+    Raises:
+        ZeusError: A component has such weights.
+    """
+    files = sorted([*folder.glob("*.safetensors"), *folder.glob("*/*.safetensors")])
+    for file in files:
+        if names := sorted({name for key in _list_weights(file) for name in _ADAPTER.findall(key)}):
+            raise ZeusError(
+                f"model: got {file.parent}, whose weights were saved with the adapter {' and '.join(names)} in them, "
+                f"without its scale; expected weights alone. {_SAVE_ADAPTERS}"
+            )
+
+
+def _list_weights(file: Path) -> list[str]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, "pt") as opened:
+            return list(opened.keys())
+    except (SafetensorError, OSError):  # the loader says what is wrong with it
+        return []
+
+
+def _check_complete(name: str, pipeline: Any) -> None:
+    parts = {name: part for name, part in pipeline.components.items() if isinstance(part, torch.nn.Module)}
+    for component, part in parts.items():
+        if missing := [weight for weight, value in part.named_parameters() if value.is_meta]:
+            raise ZeusError(
+                f"model: got {name}, whose {component} was saved without {missing[0]} and {len(missing) - 1} others; "
+                f"expected every weight. {_SAVE_ADAPTERS}"
+            )
 
 
 def say_dtype(dtype: torch.dtype) -> dict[str, torch.dtype]:
@@ -68,57 +116,3 @@ def say_dtype(dtype: torch.dtype) -> dict[str, torch.dtype]:
 
     is_new = tuple(int(part) for part in diffusers.__version__.split(".")[:2]) >= (0, 42)
     return {"dtype" if is_new else "torch_dtype": dtype}
-
-
-def choose_settings(
-    pipeline: Any, sizes: Sequence[tuple[int, int]] = ()
-) -> tuple[Settings, tuple[dict[str, Any], ...]]:
-    """How to run a pipeline of prompts for its capture: what to vary, and what to keep for verification.
-
-    Args:
-        pipeline: A pipeline with its text encoders.
-        sizes: Heights and widths in pixels: that of the base run, the model's own by default; further ones are
-            captured and verified as well, and one in the middle between them.
-
-    Returns:
-        The settings, and changes to sizes that the capture never sees.
-
-    Raises:
-        ZeusError: A pipeline whose calls must be described by hand: it takes neither prompts nor class labels.
-    """
-    takes = inspect.signature(pipeline.__call__).parameters
-    base: dict[str, Any] = {"output_type": "latent"} if "output_type" in takes else {}
-    varied: dict[str, Any] = {}
-    if "class_labels" in takes:  # DiT: the batch is that of the labels, the size is fixed
-        return Settings({**base, "class_labels": [1, 2]}, {"class_labels": [1, 2, 3]}), ()
-    if "prompt" not in takes:
-        raise ZeusError(
-            f"model: got a {type(pipeline).__name__}, which takes no prompt; expected one that does. "
-            "Call export_pipeline() with settings."
-        )
-    # Not by images per prompt: some pipelines take that argument and set it to 1.
-    base["prompt"], varied["prompt"] = ["a photo of a cat"] * 2, ["a photo of a cat"] * 3
-    step, unseen = 8 * getattr(pipeline, "vae_scale_factor", 8), []
-    if "height" in takes:
-        height, width = sizes[0] if sizes else _default_size(pipeline, step)
-        base |= {"height": height, "width": width}
-        if others := sizes[1:]:
-            varied |= {"height": max(size[0] for size in others), "width": max(size[1] for size in others)}
-            unseen = [{"height": high, "width": wide} for high, wide in others]
-            unseen.append({name: (base[name] + varied[name]) // 2 // step * step for name in ("height", "width")})
-        else:
-            varied |= {"height": height + step, "width": width + step}
-            portrait, square = {"height": height + 2 * step}, dict.fromkeys(("height", "width"), height + step)
-            unseen = [portrait, square, {"width": height + step}]
-    if "num_frames" in takes:
-        base["num_frames"], varied["num_frames"] = 9, 13
-        unseen = [{**change, "num_frames": 17} for change in unseen]
-    return Settings(base, varied, {"prompt": ["a drawing of a dog"] * 2}), tuple(unseen)
-
-
-def _default_size(pipeline: Any, step: int) -> tuple[int, int]:
-    denoiser = getattr(pipeline, "unet", None) or pipeline.transformer
-    sample = getattr(denoiser.config, "sample_size", None)
-    side = sample * getattr(pipeline, "vae_scale_factor", 8) if isinstance(sample, int) else 512
-    side = max(side // step, 2) * step
-    return side, side - step

@@ -12,7 +12,7 @@ from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError, say_cause
 from zeus_trt.export.axes import Symbol
 from zeus_trt.export.capture import BATCHED, CONDITIONING, LATENTS, TIMESTEP, Capture, Input
-from zeus_trt.export.loading import say_dtype
+from zeus_trt.export.loading import check_saved_adapters, say_dtype
 from zeus_trt.export.missing_weights import check_missing
 from zeus_trt.files import digest_file
 from zeus_trt.runtime.arguments import flatten
@@ -87,6 +87,7 @@ def _read_config(file: Path) -> dict[str, Any]:
 def _load_denoiser(folder: Path) -> Any:
     import diffusers
 
+    check_saved_adapters(folder)
     name = _read_config(folder / "config.json").get("_class_name")
     model_class: Any = getattr(diffusers, name, None) if isinstance(name, str) and name.isidentifier() else None
     is_model = isinstance(model_class, type) and issubclass(model_class, diffusers.ModelMixin)

@@ -16,6 +16,7 @@ from zeus_trt.export.missing_weights import check_weights
 from zeus_trt.export.precision import cast_capture, check_precision
 from zeus_trt.export.relaxation import relax
 from zeus_trt.export.runs import Settings
+from zeus_trt.export.settings import choose_settings
 from zeus_trt.export.verification import verify_graph
 from zeus_trt.runtime.bundle import Bundle
 from zeus_trt.runtime.manifest import ONNX_FILE
@@ -29,6 +30,7 @@ def export_pipeline(
     settings: Settings | None = None,
     unseen: Sequence[Mapping[str, Any]] = (),
     sizes: Sequence[tuple[int, int]] = (),
+    arguments: Mapping[str, Any] | None = None,
     steps: Sequence[int] = STEPS,
     precision: str = "fp32",
     keep_fp32: Sequence[str] = (),
@@ -45,10 +47,11 @@ def export_pipeline(
         pipeline: A diffusers pipeline, its folder, or its id on the hub; unchanged afterwards.
         output: Folder to make; it appears when everything in it is written and verified.
         component: The denoiser's name; needed where the pipeline has two.
-        settings: How to run the pipeline and what to vary; for pipelines of prompts and of class labels
-            found by ``choose_settings``.
+        settings: How to run the pipeline and what to vary; found by ``choose_settings`` by default.
         unseen: Changes of the base setting to verify at, to sizes that the capture never saw.
         sizes: Heights and widths in pixels to capture and verify at, where ``settings`` are not given.
+        arguments: Further arguments that the pipeline is run with, where ``settings`` are not given: numbers, words,
+            tensors, and PIL images, which are resized as the sizes ask for.
         steps: Step counts whose traced solvers are stored.
         precision: ``fp32``, ``fp16`` or ``bf16``. A twin is cast, not the model; timestep, guidance and positions
             stay float32.
@@ -65,7 +68,7 @@ def export_pipeline(
         folder_or_id, pipeline = pipeline, load_pipeline(pipeline)
         check_weights(pipeline, folder_or_id)
     if settings is None:
-        settings, unseen = choose_settings(pipeline, sizes)
+        settings, unseen = choose_settings(pipeline, sizes, arguments)
     captured = capture(pipeline, settings, component)
     check_precision(captured.denoiser, precision, force)
     with open_folder(Path(output), overwrite) as folder:

@@ -37,7 +37,7 @@ class Call:
     time: float | None = None
 
 
-class _Enough(BaseException):  # no Exception: a pipeline must not catch it
+class Enough(BaseException):  # no Exception: a pipeline must not catch it
     """Ends the pipeline when enough steps are recorded."""
 
 
@@ -70,12 +70,12 @@ def record_calls(
     try:
         with torch.random.fork_rng(devices=[]):
             # The class, not `forward`: accelerate's hooks replace that before and after a run.
-            denoiser.__class__ = _subclass(own_class, __call__=recorder.replace_call(own_class.__call__))
+            denoiser.__class__ = subclass(own_class, __call__=recorder.replace_call(own_class.__call__))
             # Past __setattr__, which writes the pipeline's config.
             vars(pipeline)["scheduler"] = recorder.count_steps(pipeline.scheduler)
             vars(pipeline)["_progress_bar_config"] = {"disable": True}
             yield recorder.calls
-    except _Enough:
+    except Enough:
         cut = True
     finally:
         denoiser.__class__ = own_class
@@ -96,12 +96,8 @@ def find_denoiser(pipeline: Any, component: str) -> torch.nn.Module:
     Raises:
         ZeusError: There is none, it is no module, or it is no diffusers pipeline with a scheduler.
     """
-    parts = getattr(pipeline, "components", None)
-    if not isinstance(parts, dict) or parts.get("scheduler") is None:
-        raise ZeusError(
-            f"pipeline: got a {type(pipeline).__name__}; expected a diffusers pipeline with a scheduler. "
-            "Load one with DiffusionPipeline.from_pretrained()."
-        )
+    check_single(pipeline)
+    parts = pipeline.components
     modules = {name: part for name, part in parts.items() if isinstance(part, torch.nn.Module)}
     if component not in modules:
         raise ZeusError(
@@ -109,6 +105,28 @@ def find_denoiser(pipeline: Any, component: str) -> torch.nn.Module:
             f"{type(pipeline).__name__}. Choose its denoiser."
         )
     return modules[component]
+
+
+def check_single(pipeline: Any) -> None:
+    """Refuses what is no diffusers pipeline with one loop.
+
+    Raises:
+        ZeusError: It has no scheduler, or is made of other pipelines.
+    """
+    from diffusers import DiffusionPipeline
+
+    attributes = vars(pipeline) if hasattr(pipeline, "__dict__") else {}
+    if parts := sorted(name for name, part in attributes.items() if isinstance(part, DiffusionPipeline)):
+        raise ZeusError(
+            f"pipeline: got a {type(pipeline).__name__}, which is made of the pipelines {' and '.join(parts)}; "
+            f"expected a pipeline with one loop. Export one of them, such as pipeline.{parts[0]}."
+        )
+    components = getattr(pipeline, "components", None)
+    if not isinstance(components, dict) or components.get("scheduler") is None:
+        raise ZeusError(
+            f"pipeline: got a {type(pipeline).__name__}; expected a diffusers pipeline with a scheduler. "
+            "Load one with DiffusionPipeline.from_pretrained()."
+        )
 
 
 class _Recorder:
@@ -124,7 +142,7 @@ class _Recorder:
         """The denoiser's ``__call__`` while it is recorded."""
 
         def call(module, *args, **kwargs):
-            if _find_pipeline() not in (None, self._pipeline):  # another one that shares the module
+            if find_pipeline() not in (None, self._pipeline):  # another one that shares the module
                 return original(module, *args, **kwargs)
             arguments = bind(self._signature, module, *args, **kwargs)
             copies = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone(), arguments)
@@ -149,20 +167,20 @@ class _Recorder:
             self.calls[:] = [replace(call, time=time) if call.step == self._step else call for call in self.calls]
             self._step, self._branch = self._step + 1, 0
             if len({call.step for call in self.calls}) >= self._wanted:
-                raise _Enough
+                raise Enough
             return result
 
         counting = copy.deepcopy(scheduler)
-        counting.__class__ = _subclass(type(scheduler), step=step)
+        counting.__class__ = subclass(type(scheduler), step=step)
         return counting
 
 
-def _subclass(base: type, **methods: Callable) -> type:
+def subclass(base: type, **methods: Callable) -> type:
     """A class that the pipeline cannot tell from ``base``."""
     return type(base.__name__, (base,), {**methods, "__module__": base.__module__, "__qualname__": base.__qualname__})
 
 
-def _find_pipeline() -> Any:
+def find_pipeline() -> Any:
     """The diffusers pipeline that is calling, the innermost if one runs another; None if it is some other code."""
     from diffusers import DiffusionPipeline
 

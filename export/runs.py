@@ -1,12 +1,13 @@
 """Running a pipeline at one setting, and comparing what several runs passed to its denoiser."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
-from zeus_trt.errors import ZeusError
+from zeus_trt.errors import ZeusError, say_cause
 from zeus_trt.export.axes import Slot
 from zeus_trt.export.imitation import Imitation
 from zeus_trt.export.recorder import Call, record_calls
@@ -71,14 +72,8 @@ def record_run(
             no tensor.
     """
     setting = {**settings.base, **(change or {})}
-    with record_calls(pipeline, component, imitation=imitation) as calls:
-        try:
-            settings.run(pipeline, **setting)
-        except ValueError as error:  # what pipelines raise for a size that they do not take
-            raise ZeusError(
-                f"settings: got {_describe(setting)}, which the pipeline refuses ({error}); expected a setting that it "
-                "runs. Change it."
-            ) from error
+    with say_failure(setting), record_calls(pipeline, component, imitation=imitation) as calls:
+        settings.run(pipeline, **setting)
     flat = _to_tensors([flatten(call.arguments) for call in calls])
     changing: dict[str, tuple[int, ...]] = {}
     for call, arguments in zip(calls, flat, strict=True):
@@ -104,6 +99,28 @@ def _to_tensor(leaves: Mapping[str, Any], moving: Collection[str]) -> Iterator[t
     for name, leaf in leaves.items():
         is_number = name in moving and type(leaf) in (int, float)
         yield name, torch.tensor(float(leaf)) if is_number else leaf
+
+
+@contextmanager
+def say_failure(setting: Mapping[str, Any]) -> Iterator[None]:
+    """Turns what a pipeline raises in the block into one sentence.
+
+    Args:
+        setting: What it is run with.
+
+    Raises:
+        ZeusError: The block raised an exception of any kind.
+    """
+    try:
+        yield
+    except ZeusError:
+        raise
+    except Exception as error:  # pipelines, their parts and torch each raise their own
+        verb = "refuses" if isinstance(error, ValueError) else "fails on"
+        raise ZeusError(
+            f"settings: got {_describe(setting)}, which the pipeline {verb} ({say_cause(error)}); expected a setting "
+            "that it runs. Change the sizes, or pass the arguments that it asks for."
+        ) from error
 
 
 def check_same(first: Arguments, other: Arguments) -> None:
@@ -178,7 +195,10 @@ def _measure_change(name: str, one: Any, other: Any) -> tuple[int, ...]:
 
 
 def _describe(setting: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in setting.items() if isinstance(value, int | float | str))
+    return (
+        ", ".join(f"{name} {value}" for name, value in setting.items() if isinstance(value, int | float | str))
+        or "its arguments"
+    )
 
 
 def _find_first(calls: Sequence[Call], call: Call) -> int:

@@ -11,11 +11,12 @@ from zeus_trt.export.agreement import Case, allowed, compare, list_all_cases, li
 from zeus_trt.export.capture import Capture, capture
 from zeus_trt.export.description import digest_weights
 from zeus_trt.export.flat import FlatDenoiser
-from zeus_trt.export.loading import choose_settings, is_pipeline, load_pipeline
+from zeus_trt.export.loading import is_pipeline, load_pipeline
 from zeus_trt.export.model import describe_model, load_model
 from zeus_trt.export.overflow import find_blocks_to_keep, find_nonfinite
 from zeus_trt.export.precision import TOLERANCES, cast_capture, cast_inputs, cast_module
 from zeus_trt.export.runs import Settings
+from zeus_trt.export.settings import choose_settings
 from zeus_trt.runtime.bundle import Bundle
 from zeus_trt.runtime.manifest import Manifest, Verification
 from zeus_trt.runtime.onnxruntime_engine import OnnxRuntimeEngine
@@ -73,6 +74,7 @@ def verify_bundle(
     model: Any,
     *,
     sizes: Sequence[tuple[int, int]] = (),
+    arguments: Mapping[str, Any] | None = None,
     settings: Settings | None = None,
     unseen: Sequence[Mapping[str, Any]] = (),
     tolerance: float | None = None,
@@ -83,6 +85,7 @@ def verify_bundle(
         bundle: A folder written by ``zeus-trt export``; it is only read.
         model: What it was exported from: a pipeline, its folder or id, or a bare model folder.
         sizes: Height and width in pixels to compare at, instead of those of the export; pipelines only.
+        arguments: Those of the export, if it was given some.
         settings: Those of the export, if it was given some.
         unseen: Changes of the base setting to compare at besides, if ``settings`` are given.
         tolerance: As in ``verify_graph``.
@@ -104,7 +107,7 @@ def verify_bundle(
     else:
         pipeline = load_pipeline(model) if isinstance(model, str | Path) else model
         if settings is None:
-            settings, unseen = choose_settings(pipeline)
+            settings, unseen = choose_settings(pipeline, arguments=arguments)
         captured = capture(pipeline, settings, manifest.component)
         _check_model(manifest, digest_weights(captured.denoiser))
         rules = SizeRules.of(manifest)

@@ -64,8 +64,8 @@ class Engine(AbstractContextManager):
 
         Args:
             out: A tensor to be filled with it, cast to its type; by default a new one is made.
-            **inputs: By name, batch first; each is cast to the type that the engine declares, in both directions. A
-                timestep of shape () or (1,) serves every row.
+            **inputs: By name, batch first; each is cast to the type that the engine declares, in both directions.
+                Numbers and arrays become tensors. A timestep of shape () or (1,), or a number, serves every row.
 
         Returns:
             The model output: ``out``, or a tensor of the caller's own on the engine's device.

@@ -182,7 +182,8 @@ class Manifest:
     that run in float32 in it all the same. ``timestep_scale`` is what the scheduler's timesteps are multiplied with
     (0.001 for FLUX), None where the pipeline tells its denoiser another time. ``strength_rule`` is how the pipeline's
     family rounds an image-to-image strength (``STRENGTH_RULES``), None where it takes no strength. ``relations`` are
-    what the sizes must satisfy together, such as ``height > width`` where the model branches on it.
+    what the sizes must satisfy together, such as ``height > width`` where the model branches on it. ``adapters`` are
+    those that were active or fused in the exported denoiser, name -> scale as ``set_adapters`` takes it.
     """
 
     model: str
@@ -207,6 +208,7 @@ class Manifest:
     keep_fp32: tuple[str, ...] = ()
     strength_rule: str | None = None
     relations: tuple[Relation, ...] = ()
+    adapters: dict[str, float] = field(default_factory=dict)
     files: dict[str, FileEntry] = field(default_factory=dict)
 
     @property

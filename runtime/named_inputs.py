@@ -1,6 +1,7 @@
-"""Named tensors as an engine wants them."""
+"""Named tensors as an engine takes them."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 
@@ -15,21 +16,28 @@ def cast_inputs(
 
     Args:
         backend: Who asks, for the message.
-        inputs: By name, batch first; a timestep of shape (), (1,) or (1, tokens) serves every row.
+        inputs: By name, batch first; a timestep of shape (), (1,) or (1, tokens) serves every row. Numbers,
+            lists of them and NumPy arrays become tensors.
         dtypes: What the engine declares, the latents first: theirs is the number of rows.
         device: Where it runs.
 
     Raises:
-        ZeusError: An input is missing or unknown.
+        ZeusError: An input is missing or unknown, is neither a tensor nor numbers, or the latents have no rows.
     """
     if inputs.keys() != dtypes.keys():
         raise ZeusError(
             f"{backend}: got the inputs {sorted(inputs)}; expected {sorted(dtypes)}. Pass each of them by name."
         )
-    batch = len(inputs[next(iter(dtypes))])
+    tensors = {name: _to_tensor(backend, name, inputs[name]) for name in dtypes}
+    latents = next(iter(dtypes))
+    if tensors[latents].ndim == 0:
+        raise ZeusError(
+            f"{backend}: got {latents} of shape (); expected latents, a row per image. Pass a tensor with a batch axis."
+        )
+    batch = len(tensors[latents])
     cast = {}
     for name, dtype in dtypes.items():
-        value = inputs[name].detach().to(device, dtype)
+        value = tensors[name].detach().to(device, dtype)
         cast[name] = (spread_rows(value, batch) if name == "timestep" else value).contiguous()
     return cast
 
@@ -38,6 +46,17 @@ def spread_rows(timestep: torch.Tensor, batch: int) -> torch.Tensor:
     """A timestep per row of the latents: one of shape (), (1,) or (1, tokens) serves them all."""
     rows = torch.atleast_1d(timestep)
     return rows.expand(batch, *rows.shape[1:]) if len(rows) == 1 else rows
+
+
+def _to_tensor(backend: str, name: str, value: Any) -> torch.Tensor:
+    if isinstance(value, torch.Tensor):
+        return value
+    try:
+        return torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise ZeusError(
+            f"{backend}: got a {type(value).__name__} for {name}; expected a tensor, or numbers. Pass one."
+        ) from error
 
 
 def measure(inputs: Mapping[str, torch.Tensor], profile: Profile) -> dict[str, tuple[int, ...]]:

@@ -24,8 +24,9 @@ def escape(text: str) -> str:
 
 
 def say_cause(error: BaseException) -> str:
-    """The first line of an exception's words, or its class where it has none."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    """An exception's words on one line, shortened, behind its class unless they explain themselves (ValueError)."""
+    words = shorten(" ".join(str(error).split()))
+    return words if isinstance(error, ValueError) and words else f"{type(error).__name__}: {words}".rstrip(": ")
 
 
 def shorten(text: str, longest: int = _LONGEST) -> str:

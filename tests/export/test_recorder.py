@@ -187,7 +187,7 @@ def build_two_denoisers():
 def test_two_denoisers_need_a_name():
     wan = build_two_denoisers()
     wan.set_progress_bar_config(disable=True)
-    with pytest.raises(ZeusError, match="component: got none; expected one of transformer, transformer_2"):
+    with pytest.raises(ZeusError, match="several denoisers; expected one of transformer, transformer_2"):
         capture(wan, WAN.settings)
     assert capture(wan, WAN.settings, "transformer_2").component == "transformer_2"
 

@@ -6,7 +6,12 @@ import click
 
 from zeus_trt.cli.build import echo_engine, gpu_option, range_option, read_ranges, say, show_progress
 from zeus_trt.cli.group import main
-from zeus_trt.cli.options import Number, Numbers, Range, Size
+from zeus_trt.cli.options import Argument, Number, Numbers, Range, Size
+
+argument_option = click.option(
+    "--argument", "arguments", multiple=True, type=Argument(),
+    help="What the pipeline is called with besides, such as image=cat.png, prompt='a dog' or strength=0.5.",
+)  # fmt: skip
 
 
 def read_batch(ctx, param, value):
@@ -18,6 +23,7 @@ def read_batch(ctx, param, value):
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Bundle folder to make.")
 @click.option("--component", help="The denoiser, in a pipeline with two.")
 @click.option("--size", "sizes", multiple=True, type=Size(), help="Pixels to export a pipeline at, such as 512x448.")
+@argument_option
 @click.option("--null-label", type=int, help="Label of unconditional rows.  [default: the model's last]")
 @click.option("--steps", type=Numbers(1), default="20,30,50", show_default=True, help="Step counts of stored solvers.")
 @click.option("--precision", default="fp32", show_default=True, help="fp32, fp16 or bf16.")
@@ -29,7 +35,7 @@ def read_batch(ctx, param, value):
 @click.option("--batch", metavar="LOW-HIGH", callback=read_batch, help="Images at once that engines serve.")
 @range_option
 @click.option("--overwrite", is_flag=True, help="Replace an existing bundle.")
-def export(model, output, backends, gpu, batch, ranges, steps, **settings) -> None:
+def export(model, output, backends, gpu, batch, ranges, steps, arguments, **settings) -> None:
     """Export MODEL to a bundle, and verify it: a diffusers pipeline (folder or hub id), or a bare model folder."""
     from zeus_trt.export import export_with_engines
 
@@ -39,7 +45,7 @@ def export(model, output, backends, gpu, batch, ranges, steps, **settings) -> No
     with show_progress() as on_progress:
         bundle, records = export_with_engines(
             model, output, backends, gpu=gpu, ranges=read_ranges((*batch, *ranges)), on_progress=on_progress, say=say,
-            steps=steps, **settings,
+            steps=steps, arguments=dict(arguments), **settings,
         )  # fmt: skip
     click.echo(f"{output}: {bundle.manifest.describe()}")
     stored = [str(num_steps) for num_steps in steps if bundle.has_solver(num_steps)]
@@ -52,11 +58,12 @@ def export(model, output, backends, gpu, batch, ranges, steps, **settings) -> No
 @click.argument("bundle", type=click.Path(path_type=Path))
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("--size", "sizes", multiple=True, type=Size(), help="Pixels to compare at, such as 512x448.")
+@argument_option
 @click.option("--tolerance", type=Number(0), help="Largest relative error to eager.  [default: the precision's]")
-def verify(bundle, model, sizes, tolerance) -> None:
+def verify(bundle, model, sizes, arguments, tolerance) -> None:
     """Compare BUNDLE's graph again with the MODEL that it was exported from."""
     from zeus_trt.export import verify_bundle
 
-    for record in verify_bundle(bundle, model, sizes=sizes, tolerance=tolerance):
+    for record in verify_bundle(bundle, model, sizes=sizes, arguments=dict(arguments), tolerance=tolerance):
         shape = "x".join(str(size) for size in record.shape)
         click.echo(f"{record.backend} at latents {shape}: relative error to eager {record.relative_error:.1e}")

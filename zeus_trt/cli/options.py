@@ -87,6 +87,22 @@ class Size(click.ParamType):
         return height, width
 
 
+class Argument(click.ParamType):
+    """An argument of a pipeline's call: a JSON value, a word, or a file that is a picture, JSON, .npy or .npz."""
+
+    name = "NAME=VALUE|FILE"
+
+    def convert(self, value, param, ctx) -> tuple[str, object]:
+        if isinstance(value, tuple):
+            return value
+        name, equals, text = value.partition("=")
+        if not equals or not name.isidentifier():
+            self.fail(f"{value!r} is not an argument such as strength=0.5 or image=cat.png", param, ctx)
+        from zeus_trt.argument_value import read_argument
+
+        return name, read_argument(name, text)
+
+
 guidance_option = click.option(
     "--guidance-scale", type=Number(), help="1 turns it off.  [default: the pipeline's own, 2 of class labels]"
 )

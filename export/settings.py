@@ -1,0 +1,153 @@
+"""What to run a pipeline with for its capture, and what to vary."""
+
+import inspect
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.export.arguments import OTHER_PROMPT, PROMPT
+from zeus_trt.export.pipeline_call import PER_PROMPT, SEED, MissingArgument, PipelineCall, find_call, runs
+from zeus_trt.export.recorder import check_single
+from zeus_trt.export.runs import Settings
+
+
+def choose_settings(
+    pipeline: Any, sizes: Sequence[tuple[int, int]] = (), arguments: Mapping[str, Any] | None = None
+) -> tuple[Settings, tuple[dict[str, Any], ...]]:
+    """How to run a pipeline for its capture: what to vary, and what to keep for verification.
+
+    What its ``__call__`` requires is made: prompts, class labels, pictures, masks, videos, embeddings of pictures.
+
+    Args:
+        pipeline: A diffusers pipeline.
+        sizes: Heights and widths in pixels: that of the base run, the model's own by default; further ones are
+            captured and verified as well, and one in the middle between them.
+        arguments: Further arguments of its ``__call__``, which do not vary.
+
+    Returns:
+        The settings, and changes to sizes that the capture never sees.
+
+    Raises:
+        ZeusError: A pipeline of several loops, an argument that it does not take, or one that cannot be made.
+    """
+    check_single(pipeline)
+    given = _check_given(pipeline, dict(arguments or {}))
+    takes = inspect.signature(pipeline.__call__).parameters
+    fixed: dict[str, Any] = {"output_type": "latent"} if "output_type" in takes else {}
+    step = 8 * getattr(pipeline, "vae_scale_factor", 8)
+    height, width = sizes[0] if sizes else _default_size(pipeline, step)
+    height, width = given.pop("height", height), given.pop("width", width)
+    fixed |= {"height": height, "width": width}
+    frames = _list_frames(pipeline) if "num_frames" in takes and "num_frames" not in given else ()
+    fixed |= {"num_frames": frames[0]} if frames else {}
+    (rows, varied), call = _choose_rows(pipeline, fixed, given)
+    base, unseen = {**fixed, **rows}, []
+    if "height" in takes or call.is_sized_by_pictures:
+        if others := sizes[1:]:
+            varied |= {"height": max(size[0] for size in others), "width": max(size[1] for size in others)}
+            unseen = [{"height": high, "width": wide} for high, wide in others]
+            unseen.append({name: (base[name] + varied[name]) // 2 // step * step for name in ("height", "width")})
+        else:
+            varied |= {"height": height + step, "width": width + step}
+            portrait, square = {"height": height + 2 * step}, dict.fromkeys(("height", "width"), height + step)
+            unseen = [portrait, square, {"width": height + step}]
+    else:
+        del base["height"], base["width"]
+    if frames:
+        varied["num_frames"] = frames[1]
+        unseen = [{**change, "num_frames": frames[2]} for change in unseen]
+    for name, (first, second) in _list_lengths(takes, given).items():
+        base[name], varied[name] = first, second
+    if not sizes:
+        varied = _keep_what_runs(pipeline, call, base, varied)
+    unseen = [change for change in unseen if change.keys() <= varied.keys()]
+    return Settings(base, varied, _choose_content(base), call), tuple(unseen)
+
+
+def _check_given(pipeline: Any, given: dict[str, Any]) -> dict[str, Any]:
+    takes = inspect.signature(pipeline.__call__).parameters
+    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes.values())
+    unknown = [name for name in given if name not in takes and name not in ("height", "width")]
+    if unknown and not open_ended:
+        raise ZeusError(
+            f"{unknown[0]}: got it for a {type(pipeline).__name__}; expected one of {', '.join(takes)}. Leave it out."
+        )
+    return given
+
+
+def _choose_rows(
+    pipeline: Any, fixed: Mapping[str, Any], given: dict[str, Any]
+) -> tuple[tuple[dict[str, Any], dict[str, Any]], PipelineCall]:
+    """The settings of two rows, what makes them three, and what the pipeline then runs with; one row if need be."""
+    takes = inspect.signature(pipeline.__call__).parameters
+    failure = None
+    for rows in _list_rows(takes, given):
+        try:
+            return rows, find_call(pipeline, {**fixed, **rows[0]}, given)
+        except MissingArgument as error:
+            failure = failure or error
+    assert failure is not None
+    raise failure
+
+
+def _list_rows(takes: Collection[str], given: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Ways to ask for two rows, each with what asks for three instead; the last asks for one."""
+    if "class_labels" in takes:  # DiT: the batch is that of the labels, the size is fixed
+        return [({"class_labels": [1, 2]}, {"class_labels": [1, 2, 3]})]
+    if "prompt" not in takes:
+        name = "batch_size" if "batch_size" in takes else "batch"
+        return [({name: 2}, {name: 3}), ({name: 1}, {})]
+    prompt = given.pop("prompt", PROMPT)
+    prompt = prompt[0] if isinstance(prompt, list | tuple) else prompt
+    # Prompts first: some pipelines take a number of images per prompt and set it to 1.
+    ways: list[tuple[dict[str, Any], dict[str, Any]]] = [({"prompt": [prompt] * 2}, {"prompt": [prompt] * 3})]
+    ways += [({"prompt": prompt, name: 2}, {name: 3}) for name in PER_PROMPT if name in takes]
+    return [*ways, ({"prompt": prompt}, {})]
+
+
+def _list_frames(pipeline: Any) -> tuple[int, int, int]:
+    names = ("vae_scale_factor_temporal", "vae_temporal_compression_ratio")
+    step = next((found for name in names if isinstance(found := getattr(pipeline, name, None), int)), 4)
+    step = step if step > 1 else 4
+    return 2 * step + 1, 3 * step + 1, 4 * step + 1
+
+
+def _list_lengths(
+    takes: Mapping[str, inspect.Parameter], given: Mapping[str, Any]
+) -> dict[str, tuple[int | float, int | float]]:
+    """Lengths of text and sound that may vary, each with two values."""
+    found: dict[str, tuple[int | float, int | float]] = {}
+    for name, parameter in takes.items():
+        if name in given:
+            continue
+        if name == "max_sequence_length" and isinstance(parameter.default, int) and parameter.default >= 16:
+            found[name] = parameter.default, parameter.default // 2
+        elif name in ("audio_length_in_s", "audio_end_in_s"):
+            found[name] = 4.0, 8.0
+    return found
+
+
+def _keep_what_runs(
+    pipeline: Any, call: PipelineCall, base: Mapping[str, Any], varied: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The settings that the pipeline lets vary; all of them are tried at once before each alone."""
+    if runs(pipeline, call, {**base, **varied}):
+        return dict(varied)
+    return {name: value for name, value in varied.items() if runs(pipeline, call, {**base, name: value})}
+
+
+def _choose_content(base: Mapping[str, Any]) -> dict[str, Any]:
+    prompt = base.get("prompt")
+    if prompt is None:
+        return {} if "class_labels" in base else {SEED: 1}
+    return {SEED: 1, "prompt": [OTHER_PROMPT] * len(prompt) if isinstance(prompt, list) else OTHER_PROMPT}
+
+
+def _default_size(pipeline: Any, step: int) -> tuple[int, int]:
+    """Of the denoiser's config; that of a component that encodes is not the latents'."""
+    parts = [part for part in pipeline.components.values() if not hasattr(part, "encode")]
+    sizes = [getattr(getattr(part, "config", None), "sample_size", None) for part in parts]
+    sample = next((size for size in sizes if isinstance(size, int)), None)
+    side = sample * getattr(pipeline, "vae_scale_factor", 8) if sample else 512
+    side = max(side // step, 2) * step
+    return side, side - step
