@@ -33,12 +33,9 @@ def may_denoise(name: str, module: torch.nn.Module) -> bool:
 
 def list_parts(pipeline: Any) -> Mapping[str, Any]:
     """The components of a pipeline by name, and its other attributes that are modules or schedulers."""
-    parts = getattr(pipeline, "components", None)
-    if not isinstance(parts, dict):
-        return {}
-    attributes = vars(pipeline).items()
+    attributes = getattr(pipeline, "__dict__", {}).items()
     others = {name: part for name, part in attributes if isinstance(part, torch.nn.Module) or is_scheduler(part)}
-    return {**parts, **others}
+    return {**(_read_components(pipeline) or {}), **others}
 
 
 def check_single(pipeline: Any) -> None:
@@ -49,14 +46,22 @@ def check_single(pipeline: Any) -> None:
     """
     inner = {
         name: part
-        for name, part in {**vars(pipeline), **list_parts(pipeline)}.items()
-        if callable(part) and isinstance(getattr(part, "components", None), dict)
+        for name, part in {**getattr(pipeline, "__dict__", {}), **list_parts(pipeline)}.items()
+        if callable(part) and _read_components(part) is not None
     }
     if inner:
         raise ZeusError(
             f"pipeline: got a {type(pipeline).__name__}, made of the pipelines {', '.join(inner)}; expected one with a "
             "loop of steps. Accelerate these, and call them one after the other."
         )
+
+
+def _read_components(pipeline: Any) -> dict[str, Any] | None:
+    try:
+        parts = getattr(pipeline, "components", None)
+    except ValueError:  # diffusers, of a pipeline whose arguments are not its components
+        parts = {}
+    return parts if isinstance(parts, dict) else None
 
 
 def _takes_time(module: torch.nn.Module) -> bool:

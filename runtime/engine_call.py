@@ -91,9 +91,10 @@ class EngineCall:
         exported = {**getattr(self._manifest, "adapters", {})}
         found = read_adapters(module)
         if exported.keys() != found.keys() or any(abs(found[name] - exported[name]) > _SAME_SCALE for name in found):
+            advice = "Set these" if exported else "Disable or unload them"
             raise ZeusError(
                 f"adapters: got {_describe(found)} on the pipeline's {self._manifest.component}; expected "
-                f"{_describe(exported)}, as in the engine. Set these, or export the pipeline with the ones you want."
+                f"{_describe(exported)}, as in the engine. {advice}, or export the pipeline as it is now."
             )
 
     def _check_constants(self, constants: dict[str, Any]) -> None:
@@ -172,4 +173,4 @@ class CheckedCall:
 
 
 def _describe(adapters: dict[str, float]) -> str:
-    return ", ".join(f"{name} at {scale:g}" for name, scale in adapters.items()) or "none"
+    return ", ".join(f"{name} at {scale:g}" for name, scale in adapters.items()) or "no adapter"

@@ -62,7 +62,7 @@ class PipelineRun:
     nfe: int = 0
     calls: int = 0
     total_seconds: float = 0.0
-    read_beside: str = ""  # the module of which the pipeline reads more than the output
+    keepers: set[str] = field(default_factory=set)  # denoisers that keep more of each call than their output
     _done: str = ""  # the letters of loops that ended
     _index: int = 0
     _began: float = 0.0
@@ -230,14 +230,15 @@ class PipelineRun:
     ) -> Any:
         if name not in self._watches:
             self._watches[name] = Stopwatch(given[0].device if given else torch.device("cpu"))
-        is_new = self._index > 0 and name not in self._observed and isinstance(module, torch.nn.Module)
+        is_new = name in self.denoisers and name not in self._observed and isinstance(module, torch.nn.Module)
         before = find_kept(module) if is_new else {}
         answer = self._watches[name].run(module, *args, **kwargs)
-        if is_new and name in self.denoisers:
-            self._observed.add(name)
+        if is_new:
             has_hooks = self.hooks is not None and not find_hooks(module) <= self.hooks
-            if has_hooks or find_new(before, module, [*given, *list_tensors(answer)]):
-                self.read_beside = name
+            is_keeper = has_hooks or find_new(before, module, [*given, *list_tensors(answer)])
+            (self.keepers.add if is_keeper else self.keepers.discard)(name)
+            if self._index:  # calls of the first step may fill caches
+                self._observed.add(name)
         return own(answer)
 
     def _count(self, calls: int = 1) -> None:
@@ -284,7 +285,7 @@ class PipelineRun:
             self._make_full(self._index)
             self._make_full(self._index + 1)
         self._expert = name
-        if self.read_beside:
+        if self.keepers:
             self._make_full(self._index)
 
     def _make_full(self, step: int) -> None:

@@ -305,8 +305,9 @@ class Twin:
     def _report(self, run: PipelineRun) -> Report:
         engine = self._session.engine if self._session else None
         reason = "the pipeline's own loop"
-        if run.read_beside:
-            reason += f", which reads what {run.read_beside} keeps of each call: no step is skipped once that is seen"
+        if run.keepers:
+            names = ", ".join(sorted(run.keepers))
+            reason += f"; no step is skipped, as it may read what {names} keeps of each call, such as attention maps"
         return Report(
             backend=getattr(engine, "backend", type(engine).__name__) if self._session else "eager",
             mode="step",
