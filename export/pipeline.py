@@ -11,7 +11,7 @@ from zeus_trt.export.description import describe, digest_weights
 from zeus_trt.export.flat import export_capture
 from zeus_trt.export.folder import STEPS, open_folder, seal, write_solvers
 from zeus_trt.export.graph import write_rules
-from zeus_trt.export.loading import choose_settings, load_pipeline
+from zeus_trt.export.loading import load_pipeline
 from zeus_trt.export.missing_weights import check_weights
 from zeus_trt.export.precision import cast_capture, check_precision
 from zeus_trt.export.relaxation import relax

@@ -23,12 +23,13 @@ class DriftController:
         predictor: The rule that fills skipped steps.
         grid: Abscissa of every step, or None.
         threshold: Relative distance; infinity measures only, a smaller one waits for the device at each such step.
+            None measures nothing: full steps may still be inserted into ``plan``.
 
     Raises:
         ZeusError: A predictor that has rows for one plan only.
     """
 
-    def __init__(self, plan: StepPlan, predictor: Predictor, grid: Sequence[float] | None, threshold: float):
+    def __init__(self, plan: StepPlan, predictor: Predictor, grid: Sequence[float] | None, threshold: float | None):
         if predictor.table is not None:
             raise ZeusError(
                 "drift_threshold: got a predictor table, which says nothing at full steps; expected a rule such as "
@@ -48,7 +49,7 @@ class DriftController:
     def take(self, step: int, output: torch.Tensor) -> torch.Tensor | None:
         """Takes the output of a full step; returns its drift (), on the device, if the step follows skipped ones."""
         drift = None
-        if step and not self.plan.is_full(step - 1):
+        if self._threshold is not None and step and not self.plan.is_full(step - 1):
             drift = ((output - self._fill(step)).norm() / output.norm()).float()
             if math.isfinite(self._threshold) and float(drift) > self._threshold:
                 self.plan = insert_full(self.plan, step + 1)

@@ -1,43 +1,53 @@
 """One run of a diffusers pipeline, its denoiser's output predicted at skipped steps."""
 
-import math
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.runtime.answers import Answers, Place, list_tensors, own
 from zeus_trt.runtime.calls import Stopwatch
 from zeus_trt.runtime.drift import DriftController, insert_full
 from zeus_trt.runtime.finite_guard import FiniteGuard
 from zeus_trt.runtime.request import expect
+from zeus_trt.runtime.side_effects import find_hooks, find_kept, find_new
 from zeus_trt.runtime.steppers import Step
 from zeus_trt.zeus_graph import Predictor, StepController, StepPlan
 from zeus_trt.zeus_graph.trace import read_sigmas
+
+_HALVES = (torch.float16, torch.bfloat16)
 
 
 @dataclass
 class PipelineRun:
     """The state of one run: which step it is at, and what was put out before.
 
-    The denoiser's calls up to the next ``scheduler.step`` belong to one step, however many they are: the branches of
+    The calls of modules up to the next ``scheduler.step`` belong to one step, however many they are: the branches of
     guidance, two experts, a ControlNet. At a skipped step they are answered by what was answered last, so that
     guidance with a memory is not led astray, and what the pipeline makes of it is replaced where it meets the
     scheduler: by the prediction from the outputs, after guidance, that the scheduler was given before. Where another
     expert takes over, its first two steps are full: outputs of two networks lie on no line. A schedule that is set
     again begins another loop, with a plan of its own.
 
+    A module is a denoiser if it is known to be one, or if it is called before the first step and between the next two.
+    Any other module runs whenever it is called, and is not counted: text encoders, decoders of previews.
+
+    A skipped step becomes full where its first call cannot be answered: it was not made at the step before, it has
+    other shapes, a gradient is asked for, or the pipeline reads more of the module than its output.
+
     Args:
         choose_plan: Gives the plan for the number of evaluations, which the run tells at its first step.
         predictor: The rule that fills skipped steps.
-        on_step: Told every step as it is done.
-        on_call: Called after every call of the denoiser.
+        on_step: Called with every step as it is done.
+        on_call: Called after every call of a denoiser.
         drift_threshold: As in ``Session.generate``.
-        has_experts: Whether another network may take over.
+        denoisers: Names of modules that are known to be denoisers.
+        hooks: Numbers of the hooks that were on the pipeline's modules before it ran; None if that is not known.
     """
 
     choose_plan: Callable[[int], StepPlan]
@@ -45,66 +55,118 @@ class PipelineRun:
     on_step: Callable[[Step], None] | None = None
     on_call: Callable[[], None] | None = None
     drift_threshold: float | None = None
-    has_experts: bool = False
+    denoisers: set[str] = field(default_factory=set)
+    hooks: frozenset[int] | None = None
     plan: StepPlan | None = None
     drift: list[tuple[int, torch.Tensor]] = field(default_factory=list)
     nfe: int = 0
     calls: int = 0
     total_seconds: float = 0.0
+    keepers: set[str] = field(default_factory=set)  # denoisers that keep more of each call than their output
     _done: str = ""  # the letters of loops that ended
     _index: int = 0
     _began: float = 0.0
     _stepped: int = 0  # calls of scheduler.step since the last of the denoiser: several where there are modalities
-    _places: Counter = field(default_factory=Counter)
-    _answers: dict[tuple[str, int], tuple[list[torch.Size], Any]] = field(default_factory=dict)
+    _places: Counter = field(default_factory=Counter)  # calls of each denoiser in this step
+    _before: Counter = field(default_factory=Counter)  # in the step before
+    _others: Counter = field(default_factory=Counter)  # calls of other modules in this step
+    _early: Counter = field(default_factory=Counter)  # of other modules in the first step
+    _observed: set[str] = field(default_factory=set)
+    _answers: Answers = field(default_factory=Answers)
     _controllers: list[StepController | DriftController] = field(default_factory=list)
     _expert: str = ""  # whom the step before called first
+    _latents: torch.Tensor | None = None
     _guard: FiniteGuard | None = None
-    _watch: Stopwatch | None = None
+    _watches: dict[str, Stopwatch] = field(default_factory=dict)
+    _is_paused: bool = False
 
     @property
     def steps(self) -> str:
         """What happened so far, a letter per step."""
-        return self._done + (self.plan.steps[: self._index + 1] if self.plan else "")
+        return self._done + (self.plan.steps[: self._index + (self._stepped > 0)] if self.plan else "")
 
     @property
     def engine_seconds(self) -> float:
-        """Time inside the denoiser."""
-        return self._watch.read() if self._watch else 0.0
+        """Time inside the denoisers."""
+        return sum(watch.read() for name, watch in self._watches.items() if name in self.denoisers)
 
     def restart(self) -> None:
         """Begins another loop: the schedule was set again."""
+        for counter in (self._places, self._before, self._others, self._early):
+            counter.clear()
         if self.plan is None:
             return
         self._done, self.plan, self._index, self._stepped = self.steps, None, 0, 0
         self._expert = ""
-        self._places.clear()
-        self._answers.clear()
+        self._answers = Answers()
         self._controllers.clear()
 
-    def call(self, name: str, denoiser: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Answers a call of the denoiser."""
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Code of the user runs, such as a callback: modules that it calls run, and are not counted."""
+        was, self._is_paused = self._is_paused, True
+        try:
+            yield
+        finally:
+            self._is_paused = was
+
+    def expect_change(self) -> None:
+        """Makes the next step full: the inputs of its denoiser have other shapes than before."""
+        self._make_full(self._index + (self._stepped > 0))
+
+    def finish(self) -> None:
+        """Ends the run.
+
+        Raises:
+            ZeusError: An output was not finite.
+        """
+        if self._guard and self._latents is not None:
+            self._guard.finish(self._latents)  # waits for the device, for the clock too
+            self._latents = None
+            self.total_seconds = time.perf_counter() - self._began
+        if self.nfe and not self.calls and self._early:
+            self._learn([*self._early][-1])
+
+    def call(self, name: str, module: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Answers a call of a module.
+
+        Args:
+            name: The name of the module in the pipeline.
+            module: Runs where the call cannot be answered from memory, with the other arguments.
+        """
+        if self._is_paused:
+            return own(module(*args, **kwargs))
         self._began = self._began or time.perf_counter()
         if self._stepped:
             self._index, self._stepped = self._index + 1, 0
-            self._places.clear()
+            self._before, self._places = self._places, Counter()
+            self._others.clear()
+        if name in self._early and self.plan and 0 < self._index < self.plan.num_steps:
+            self._learn(name)
+        given = list_tensors((args, kwargs))
+        shapes = tuple(tensor.shape for tensor in given)
+        if name not in self.denoisers:
+            place = Place(name, self._others[name])
+            self._others[name] += 1
+            if not self._index:
+                self._early[name] += 1
+            answer = self._run(name, module, given, args, kwargs)
+            self._answers.keep(place, self._index, shapes, answer)
+            return answer
         if not self._places:
             self._welcome(name)
-        place = name, self._places[name]
+        place = Place(name, self._places[name])
+        if not self._is_full():
+            asks_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given)
+            kept = None if asks_gradient else self._answers.recall(place, self._index, shapes)
+            if kept:
+                self._places[name] += 1
+                return kept.value
+            self._make_full(self._index + bool(self._places))
         self._places[name] += 1
-        given = _tensors((args, kwargs))
-        shapes = [tensor.shape for tensor in given]
-        then, answer = self._answers.get(place, (None, None))
-        if not self._is_full() and then == shapes:
-            return pytree.tree_map_only(torch.Tensor, _copy, answer)
-        self._watch = self._watch or Stopwatch(given[0].device if given else torch.device("cpu"))
-        answer = self._watch.run(denoiser, *args, **kwargs)
-        self.calls += 1
-        if self.on_call:
-            self.on_call()
-        # Of several tensors, those of a ControlNet, none is read at a skipped step but by a denoiser that is skipped.
-        keep = _copy if len(_tensors(answer)) == 1 else _blank
-        self._answers[place] = shapes, pytree.tree_map_only(torch.Tensor, keep, answer)
+        answer = self._run(name, module, given, args, kwargs)
+        self._count()
+        self._answers.keep(place, self._index, shapes, answer)
         return answer
 
     def step(
@@ -118,11 +180,7 @@ class PipelineRun:
             own_step: Called with the arguments.
             arguments: By name: ``model_output``, ``timestep``, ``sample`` and whatever else.
         """
-        if not self._places and not self._stepped:
-            raise ZeusError(
-                "pipeline: got a step of its scheduler without a call of its denoiser; expected one before. It cannot "
-                "be accelerated: run it as it is."
-            )
+        self._check_called()
         if self.plan is None:
             total = count()
             expect("plan", chosen := self.choose_plan(total), StepPlan, "a StepPlan from what makes it")
@@ -136,48 +194,112 @@ class PipelineRun:
                 f"{self.plan.num_steps} and {len(self._controllers)}, as its schedule and its first step say. "
                 "It steps its scheduler in a way that is not supported: run it as it is."
             )
-        controller, output = self._controllers[self._stepped], arguments["model_output"]
-        if controller.is_full(self._index):
-            drift = controller.take(self._index, output.float() if output.dtype in _HALVES else output)
-            if drift is not None:
-                self.drift.append((len(self._done) + self._index, drift))
-                self.plan = controller.plan
-            self._guard = self._guard or FiniteGuard(output.device)
-            self._guard.check(len(self._done) + self._index, output)
-            self.nfe += self._stepped == 0
-        else:
-            output = arguments["model_output"] = controller.predict(self._index).to(output.dtype)
+        output = self._choose_output(self._controllers[self._stepped], arguments["model_output"])
+        arguments["model_output"] = output
         self._stepped += 1
         result = own_step(**arguments)
-        latents = result[0] if isinstance(result, tuple) else result.prev_sample
-        if self._index == self.plan.num_steps - 1 and self._guard:
-            self._guard.finish(latents)  # waits for the device, for the clock too
+        self._latents = latents = result[0] if isinstance(result, tuple) else result.prev_sample
+        if self._index == self.plan.num_steps - 1:
+            self.finish()
         self.total_seconds = time.perf_counter() - self._began
         if self.on_step and self._stepped == 1:
             time_ = float(torch.as_tensor(arguments["timestep"]).flatten()[0])
-            self.on_step(Step(len(self.steps) - 1, self.plan.steps[self._index], time_, latents, output))
+            with self.pause():
+                self.on_step(Step(len(self.steps) - 1, self.plan.steps[self._index], time_, latents, output))
         return result
+
+    def _choose_output(self, controller: StepController | DriftController, output: torch.Tensor) -> torch.Tensor:
+        assert self.plan is not None
+        if not controller.is_full(self._index):
+            if self._index > 1 and self._places != self._before:
+                self._make_full(self._index + 1)
+            return controller.predict(self._index).to(output.dtype)
+        drift = controller.take(self._index, output.float() if output.dtype in _HALVES else output)
+        if drift is not None:
+            self.drift.append((len(self._done) + self._index, drift))
+            self.plan = controller.plan
+            for other in self._controllers:
+                other.plan = self.plan
+        self._guard = self._guard or FiniteGuard(output.device)
+        self._guard.check(len(self._done) + self._index, output)
+        self.nfe += self._stepped == 0
+        return output
+
+    def _run(
+        self, name: str, module: Any, given: list[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if name not in self._watches:
+            self._watches[name] = Stopwatch(given[0].device if given else torch.device("cpu"))
+        is_new = name in self.denoisers and name not in self._observed and isinstance(module, torch.nn.Module)
+        before = find_kept(module) if is_new else {}
+        answer = self._watches[name].run(module, *args, **kwargs)
+        if is_new:
+            has_hooks = self.hooks is not None and not find_hooks(module) <= self.hooks
+            is_keeper = has_hooks or find_new(before, module, [*given, *list_tensors(answer)])
+            (self.keepers.add if is_keeper else self.keepers.discard)(name)
+            if self._index:  # calls of the first step may fill caches
+                self._observed.add(name)
+        return own(answer)
+
+    def _count(self, calls: int = 1) -> None:
+        for _ in range(calls):
+            self.calls += 1
+            if self.on_call:
+                with self.pause():
+                    self.on_call()
+
+    def _learn(self, name: str) -> None:
+        """Takes a module for a denoiser, and counts what it did before that was known."""
+        self.denoisers.add(name)
+        self._count(self._early.pop(name))
+
+    def _check_called(self) -> None:
+        """Refuses a step without a call; a module that is called alone between two steps is a denoiser."""
+        if self._places or self._stepped:
+            return
+        names = [*(self._others if self._index else self._early)]
+        if not names:
+            raise ZeusError(
+                "pipeline: got a step of its scheduler without a call of its denoiser; expected one before. It cannot "
+                "be accelerated: run it as it is."
+            )
+        if not self._index:
+            return
+        for name in names:
+            self.denoisers.add(name)
+            self._places[name] = self._others[name]
+            self._count(self._others[name])
+        self._welcome(names[0])
+        self._make_full(self._index)
 
     def _make_controller(self, grid: list[float] | None) -> StepController | DriftController:
         assert self.plan is not None
-        if self.drift_threshold is None and not self.has_experts:
+        if self.predictor.table is not None and self.drift_threshold is None:
             return StepController(self.plan, self.predictor, grid)
-        threshold = math.inf if self.drift_threshold is None else self.drift_threshold
-        return DriftController(self.plan, self.predictor, grid, threshold)
+        controller = DriftController(self.plan, self.predictor, grid, self.drift_threshold)
+        self.predictor.rows(self.plan, grid)  # refuses a plan that the rule cannot fill, before anything is skipped
+        return controller
 
     def _welcome(self, name: str) -> None:
-        if self.has_experts and self.plan and self._expert not in ("", name):
-            for step in (self._index, self._index + 1):
-                self.plan = insert_full(self.plan, step)
-            for controller in self._controllers:
-                controller.plan = self.plan
+        if self._expert not in ("", name):
+            self._make_full(self._index)
+            self._make_full(self._index + 1)
         self._expert = name
+        if self.keepers:
+            self._make_full(self._index)
+
+    def _make_full(self, step: int) -> None:
+        if self.plan is None or step >= self.plan.num_steps or self.plan.is_full(step):
+            return
+        if self.predictor.table is None:
+            self.plan = insert_full(self.plan, step)
+        else:  # the rows of the steps after it stay as they are
+            self.plan = StepPlan(f"{self.plan.steps[:step]}F{self.plan.steps[step + 1 :]}")
+        for controller in self._controllers:
+            controller.plan = self.plan
 
     def _is_full(self) -> bool:
         return self.plan is None or self._index >= self.plan.num_steps or self.plan.is_full(self._index)
-
-
-_HALVES = (torch.float16, torch.bfloat16)
 
 
 def count_evaluations(scheduler: Any, timestep: Any, told: int | None) -> int:
@@ -199,16 +321,3 @@ def _read_grid(scheduler: Any, timestep: Any, plan: StepPlan, predictor: Predict
     timesteps = [float(time_) for time_ in scheduler.timesteps[begin:].tolist()]
     sigmas = read_sigmas(scheduler, timesteps, begin) if predictor.abscissa == "sigma" else timesteps
     return None if sigmas is None else list(sigmas[: plan.num_steps])
-
-
-def _tensors(tree: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
-
-
-def _blank(tensor: torch.Tensor) -> torch.Tensor:
-    """Zeros like a tensor, in the memory of one number."""
-    return tensor.new_zeros(()).expand(tensor.shape)
-
-
-def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.clone(memory_format=torch.contiguous_format)

@@ -1,0 +1,309 @@
+"""accelerate(): the parts of a twin are the pipeline's, found by what they do, and no class is changed."""
+
+import copy
+from types import SimpleNamespace
+
+import diffusers
+import pytest
+import torch
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.runtime import accelerate
+from zeus_trt.zeus_graph import StepPlan
+
+STEPS = 12
+PLAN = StepPlan.uniform(STEPS, 3)
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+class Net(torch.nn.Module):
+    """A network double with an unusual name and signature, which counts its calls."""
+
+    def __init__(self, gain=1.0):
+        super().__init__()
+        self.gain = torch.nn.Parameter(torch.tensor(gain))
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return self.answer(torch.tanh(x * self.gain))
+
+    def answer(self, value):
+        return value
+
+
+class Borrowing(Net):
+    """Answers in the same memory each time."""
+
+    def answer(self, value):
+        self.buffer = getattr(self, "buffer", torch.empty_like(value))
+        return self.buffer.copy_(value)
+
+
+class Wrapping(Net):
+    """Answers in an object that torch does not know, in the same memory."""
+
+    def answer(self, value):
+        self.buffer = getattr(self, "buffer", torch.empty_like(value))
+        return SimpleNamespace(out=self.buffer.copy_(value))
+
+
+class Loop(diffusers.DiffusionPipeline):
+    """A pipeline double: ``my_net`` is called for each branch of guidance, ``encoder`` before and ``head`` after."""
+
+    def __init__(self, my_net, scheduler, head=None, encoder=None, second=None):
+        super().__init__()
+        self.register_modules(my_net=my_net, scheduler=scheduler)
+        self.head, self.encoder, self.second = head or Net(), encoder or Net(), second
+        self.classes = []
+
+    @torch.no_grad()
+    def __call__(self, steps=STEPS, callback_on_step_end=None):
+        self.scheduler.set_timesteps(steps)
+        self._count = 0
+        scheduler = self.make_scheduler()
+        self.classes.append(type(scheduler))
+        latents = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(0))
+        latents = latents + 0 * self.encoder(latents)
+        for i, t in enumerate(scheduler.timesteps):
+            net = self.second if self.second is not None and 2 * i > steps else self.my_net
+            cond, uncond = net(latents), net(0.3 * latents)
+            cond, uncond = (getattr(answer, "out", answer) for answer in (cond, uncond))
+            latents = scheduler.step(uncond + 3 * (cond - uncond), t, latents, return_dict=False)[0]
+            self._count += 1
+            if callback_on_step_end:
+                latents = callback_on_step_end(self, i, t, {"latents": latents})["latents"]
+        return self.head(latents)
+
+    def make_scheduler(self):
+        return self.scheduler
+
+
+def make(net=None, scheduler=None, **parts):
+    return Loop(net or Net(), scheduler or diffusers.DDIMScheduler(clip_sample=False), **parts)
+
+
+def test_a_network_of_any_name_is_found_by_what_it_does():
+    pipeline = make()
+    expected = pipeline()
+    for part in (pipeline.my_net, pipeline.head, pipeline.encoder):
+        part.calls = 0
+    with accelerate(pipeline, ratio=0) as fast:
+        assert torch.equal(fast(), expected)
+    assert fast.report.engine_calls == pipeline.my_net.calls == 2 * STEPS
+    pipeline.my_net.calls = pipeline.head.calls = pipeline.encoder.calls = 0
+    called = []
+    with accelerate(pipeline, ratio=3, on_call=lambda: called.append(1)) as fast:
+        assert not torch.equal(fast(), expected)
+        assert fast.report.plan == PLAN.steps
+        assert pipeline.my_net.calls == fast.report.engine_calls == len(called) == 2 * PLAN.nfe
+        assert pipeline.head.calls == pipeline.encoder.calls == 1
+        fast(1)
+        assert (fast.report.plan, fast.report.engine_calls) == ("F", 2)
+
+
+def test_a_second_network_that_takes_over_is_found_too():
+    pipeline = make(second=Net(0.7))
+    plain = pipeline()
+    with accelerate(pipeline, ratio=0) as fast:
+        assert torch.equal(fast(), plain)
+    pipeline.my_net.calls = pipeline.second.calls = 0
+    with accelerate(pipeline, plan=StepPlan("FFFFXRXRXRFF")) as fast:
+        fast()
+    assert fast.report.plan[7:9] == "FF"
+    assert fast.report.nfe == fast.report.plan.count("F") < STEPS
+    assert pipeline.my_net.calls + pipeline.second.calls == fast.report.engine_calls == 2 * fast.report.nfe
+
+
+@pytest.mark.parametrize("kind", [Borrowing, Wrapping])
+@pytest.mark.parametrize("ratio", [0, 3])
+@pytest.mark.parametrize("scheduler", [diffusers.DDIMScheduler, diffusers.PNDMScheduler, diffusers.IPNDMScheduler])
+def test_a_denoiser_may_answer_in_the_same_memory(kind, ratio, scheduler):
+    images = []
+    for net in (Net(), kind()):
+        with accelerate(make(net, scheduler()), ratio=ratio) as fast:
+            images.append(fast())
+    assert torch.equal(*images)
+
+
+@pytest.mark.parametrize("ratio", [0, 3])
+def test_parts_are_read_when_they_are_used(ratio):
+    pipeline = make()
+    with accelerate(pipeline, ratio=ratio) as fast:
+        first = fast()
+        changes = {
+            "my_net": Net(0.5),
+            "scheduler": diffusers.DPMSolverMultistepScheduler(),
+            "head": Net(2.0),
+        }
+        for name, part in changes.items():
+            setattr(pipeline, name, part)
+            changed = fast()
+            with accelerate(pipeline, ratio=ratio) as anew:
+                assert torch.equal(changed, anew()), name
+            assert not torch.equal(changed, first), name
+            first = changed
+        pipeline.my_net = torch.compile(pipeline.my_net, backend="eager")
+        assert torch.equal(fast(), first)
+        pipeline.scheduler.register_to_config(solver_order=1)
+        assert not torch.equal(fast(), first)
+
+
+def test_what_is_given_to_a_twin_counts_until_the_pipeline_is_given_another():
+    pipeline, own = make(), diffusers.DPMSolverMultistepScheduler()
+    with accelerate(pipeline, ratio=0, scheduler=own) as fast, accelerate(pipeline, ratio=0) as other:
+        assert type(fast.scheduler) is diffusers.DPMSolverMultistepScheduler
+        assert type(other.scheduler) is type(pipeline.scheduler) is diffusers.DDIMScheduler
+        fast.head = head = Net(3.0)
+        assert fast.head.gain is head.gain
+        assert other.head.gain is pipeline.head.gain
+        pipeline.scheduler = diffusers.EulerDiscreteScheduler()
+        pipeline.head = last = Net(4.0)
+        assert type(fast.scheduler) is type(other.scheduler) is diffusers.EulerDiscreteScheduler
+        assert fast.head.gain is other.head.gain is last.gain
+
+
+def test_what_a_run_assigns_is_the_twins_and_what_is_set_between_runs_is_shared():
+    pipeline = make()
+    with accelerate(pipeline, ratio=3) as fast:
+        fast()
+        assert fast._count == STEPS
+        assert not hasattr(pipeline, "_count")
+        assert fast.report.nfe == PLAN.nfe
+        pipeline.set_progress_bar_config(disable=True)
+        assert fast._progress_bar_config == {"disable": True}
+        fast.set_progress_bar_config(disable=False)
+        assert pipeline._progress_bar_config == {"disable": False}
+        fast.my_net.note = 3  # of the module itself, as an adapter's are
+        assert pipeline.my_net.note == 3
+        del pipeline.my_net.note
+        assert not hasattr(fast.my_net, "note")
+
+
+@pytest.mark.parametrize("how", ["itself", "copied", "from its config and given back"])
+def test_a_scheduler_keeps_its_class_and_is_counted(how):
+    class Copying(Loop):
+        def make_scheduler(self):
+            if how == "copied":
+                return copy.deepcopy(self.scheduler)
+            if how != "itself":
+                self.scheduler = type(self.scheduler).from_config(self.scheduler.config)
+                self.scheduler.set_timesteps(STEPS)
+            return self.scheduler
+
+    pipeline = Copying(Net(), diffusers.EulerDiscreteScheduler())
+    own = dict(vars(pipeline.scheduler))
+    with accelerate(pipeline, ratio=3) as fast:
+        first = fast()
+        assert torch.equal(fast(), first)
+    assert fast.report.plan == PLAN.steps
+    assert fast.report.nfe == PLAN.nfe
+    assert pipeline.classes == [diffusers.EulerDiscreteScheduler] * 2
+    assert type(fast.scheduler) is diffusers.EulerDiscreteScheduler
+    assert vars(pipeline.scheduler) == own
+
+
+def test_a_pipeline_made_from_a_twin(tmp_path):
+    class Unet(Net):
+        pass
+
+    pipeline = make(Unet())
+    with accelerate(pipeline, ratio=3) as fast:
+        assert type(fast.my_net) == Unet  # noqa: E721  (as ``type(component) in types`` of from_pipe)
+        assert type(copy.deepcopy(fast.my_net)) is Unet
+        fast.scheduler.save_pretrained(tmp_path)
+        again = Loop(**fast.components)
+        assert torch.equal(again(), fast())
+    assert (tmp_path / "scheduler_config.json").is_file()
+
+
+def test_what_a_callback_calls_is_run_and_not_counted():
+    pipeline = make()
+    seen = []
+
+    def preview(pipe, i, t, kwargs):
+        seen.append((pipe.my_net(kwargs["latents"]), torch.tanh(kwargs["latents"]), pipe.head(kwargs["latents"])))
+        return kwargs
+
+    with accelerate(pipeline, ratio=3) as fast:
+        made = fast(callback_on_step_end=preview)
+        assert fast.report.engine_calls == 2 * PLAN.nfe
+        assert fast.report.plan == PLAN.steps
+        assert torch.equal(made, fast())
+    assert len(seen) == STEPS
+    assert all(torch.equal(answer, expected) for answers in seen for answer, expected in [answers[:2]])
+    assert pipeline.head.calls == STEPS + 2
+
+
+def test_a_callback_that_changes_a_later_branch_makes_its_step_full():
+    """The first call has the shape that it had; that of the second would not be answered from memory."""
+
+    class Two(Loop):
+        @torch.no_grad()
+        def __call__(self, callback_on_step_end=None):
+            self.scheduler.set_timesteps(STEPS)
+            latents, negative = torch.full((1, 4, 8, 8), 0.3), torch.ones(1, 4, 8, 8)
+            for i, t in enumerate(self.scheduler.timesteps):
+                cond, uncond = self.my_net(latents), self.my_net(negative).mean()
+                latents = self.scheduler.step(cond + 0.1 * uncond, t, latents, return_dict=False)[0]
+                negative = callback_on_step_end(self, i, t, {"negative": negative})["negative"]
+
+    def halve(pipe, i, t, kwargs):
+        return {"negative": kwargs["negative"][:, :2]} if i == 4 else kwargs
+
+    pipeline = Two(Net(), diffusers.DDIMScheduler(clip_sample=False))
+    with accelerate(pipeline, plan=StepPlan("FFFFXRXRXRFF")) as fast:
+        fast(halve)
+    assert fast.report.plan == "FFFFXFXRXRFF"
+    assert pipeline.my_net.calls == fast.report.engine_calls == 2 * fast.report.nfe == 14
+
+
+def test_a_table_of_weights_follows_too():
+    from zeus_trt.zeus_graph import Predictor
+
+    table = Predictor.from_table({4: {3: 1.0}, 5: {3: 1.0}, 6: {3: 1.0}})
+    seen = []
+
+    def grow(pipe, i, t, kwargs):
+        seen.append(kwargs["latents"].shape[0])
+        return {"latents": torch.cat([kwargs["latents"]] * 2)} if i == 3 else kwargs
+
+    class One(Loop):
+        @torch.no_grad()
+        def __call__(self, callback_on_step_end):
+            self.scheduler.set_timesteps(8)
+            latents = torch.full((1, 4, 8, 8), 0.3)
+            for i, t in enumerate(self.scheduler.timesteps):
+                output = self.my_net(latents).mean(0, keepdim=True).expand(latents.shape)
+                latents = self.scheduler.step(output[:1], t, latents, return_dict=False)[0]
+                latents = callback_on_step_end(self, i, t, {"latents": latents})["latents"]
+
+    pipeline = One(Net(), diffusers.DDIMScheduler(clip_sample=False))
+    with accelerate(pipeline, plan=StepPlan("FFFFXXXF"), predictor=table) as fast:
+        fast(grow)
+    assert fast.report.plan == "FFFFFXXF"
+    assert fast.report.engine_calls == fast.report.nfe == pipeline.my_net.calls == 6
+
+
+def test_pipelines_of_whole_pipelines_are_refused_before_they_run():
+    class Combined(Loop):
+        def __init__(self, inner):
+            super().__init__(Net(), diffusers.DDIMScheduler())
+            self.prior_pipe = inner
+
+    with pytest.raises(ZeusError, match=r"made of the pipelines prior_pipe; .* Accelerate these"):
+        accelerate(Combined(make()))
+
+
+def test_a_run_without_steps_says_what_can_be_done():
+    class None_(Loop):
+        def __call__(self, is_set):
+            if is_set:
+                self.scheduler.set_timesteps(4)
+
+    with accelerate(None_(Net(), diffusers.DDIMScheduler())) as fast:
+        with pytest.raises(ZeusError, match=r"leave no step of the schedule; .* Raise its strength"):
+            fast(True)
+        with pytest.raises(ZeusError, match="run it as it is"):
+            fast(False)
