@@ -9,7 +9,7 @@ import torch
 
 from zeus_trt.runtime.denoiser import Denoiser
 from zeus_trt.runtime.drift import DriftController
-from zeus_trt.zeus_graph import Predictor, StepController, StepPlan
+from zeus_trt.zeus_graph import Predictor, StepController, StepPlan, choose_predictor
 from zeus_trt.zeus_graph.trace import prepare, read_sigmas
 
 Blend = Callable[[Any, torch.Tensor | None, torch.Tensor], torch.Tensor]
@@ -45,7 +45,7 @@ def run_steps(
     plan: StepPlan,
     num_steps: int,
     *,
-    predictor: str | Predictor = "zeus",
+    predictor: str | Predictor | None = None,
     conditioning: Mapping[str, torch.Tensor] | None = None,
     latents_name: str = "sample",
     begin: int | None = None,
@@ -67,7 +67,7 @@ def run_steps(
         plan: What happens at each of the schedule's evaluations.
         num_steps: What the scheduler is asked for; solvers of two evaluations per step
             have a longer plan.
-        predictor: The rule that fills skipped steps.
+        predictor: The rule that fills skipped steps; by default the plan's, else ``zeus``.
         conditioning: Constant inputs of the denoiser, each (batch, ...).
         latents_name: The denoiser's name for the noisy latents.
         begin: Index of the first evaluation in the scheduler's timesteps. Then ``noise`` is the sample there: latents
@@ -90,7 +90,7 @@ def run_steps(
     timesteps = scheduler.timesteps[first:]
     plan.check_length(len(timesteps))
     times = [float(timestep) for timestep in timesteps.tolist()]
-    predictor = Predictor.parse(predictor)
+    predictor = choose_predictor(plan, predictor)
     grid = read_sigmas(scheduler, times, first) if predictor.abscissa == "sigma" else times
     controller = (
         StepController(plan, predictor, grid)

@@ -16,7 +16,7 @@ from zeus_trt.runtime.drift import DriftController, insert_full
 from zeus_trt.runtime.finite_guard import FiniteGuard
 from zeus_trt.runtime.loop import Step
 from zeus_trt.runtime.request import expect
-from zeus_trt.zeus_graph import Predictor, StepController, StepPlan
+from zeus_trt.zeus_graph import Predictor, StepController, StepPlan, choose_predictor
 from zeus_trt.zeus_graph.trace import read_sigmas
 
 
@@ -33,7 +33,7 @@ class PipelineRun:
 
     Args:
         choose_plan: Gives the plan for the number of evaluations, which the run tells at its first step.
-        predictor: The rule that fills skipped steps.
+        predictor: The rule that fills skipped steps; None for the plan's, else ``zeus``.
         on_step: Told every step as it is done.
         on_call: Called after every call of the denoiser.
         drift_threshold: As in ``Session.generate``.
@@ -41,12 +41,13 @@ class PipelineRun:
     """
 
     choose_plan: Callable[[int], StepPlan]
-    predictor: Predictor
+    predictor: str | Predictor | None
     on_step: Callable[[Step], None] | None = None
     on_call: Callable[[], None] | None = None
     drift_threshold: float | None = None
     has_experts: bool = False
     plan: StepPlan | None = None
+    rule: Predictor = field(default_factory=Predictor)
     drift: list[tuple[int, torch.Tensor]] = field(default_factory=list)
     nfe: int = 0
     calls: int = 0
@@ -126,9 +127,9 @@ class PipelineRun:
         if self.plan is None:
             total = count()
             expect("plan", chosen := self.choose_plan(total), StepPlan, "a StepPlan from what makes it")
-            self.plan = chosen.check_length(total)
+            self.plan, self.rule = chosen.check_length(total), choose_predictor(chosen, self.predictor)
         if self._stepped == len(self._controllers) and self._index == 0:
-            grid = _read_grid(scheduler, arguments["timestep"], self.plan, self.predictor)
+            grid = _read_grid(scheduler, arguments["timestep"], self.plan, self.rule)
             self._controllers.append(self._make_controller(grid))
         if self._index >= self.plan.num_steps or self._stepped >= len(self._controllers):
             raise ZeusError(
@@ -161,9 +162,9 @@ class PipelineRun:
     def _make_controller(self, grid: list[float] | None) -> StepController | DriftController:
         assert self.plan is not None
         if self.drift_threshold is None and not self.has_experts:
-            return StepController(self.plan, self.predictor, grid)
+            return StepController(self.plan, self.rule, grid)
         threshold = math.inf if self.drift_threshold is None else self.drift_threshold
-        return DriftController(self.plan, self.predictor, grid, threshold)
+        return DriftController(self.plan, self.rule, grid, threshold)
 
     def _welcome(self, name: str) -> None:
         if self.has_experts and self.plan and self._expert not in ("", name):

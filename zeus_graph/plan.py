@@ -2,9 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from zeus_trt.errors import ZeusError
+
+if TYPE_CHECKING:
+    from zeus_trt.zeus_graph.predictor import Predictor
 
 Window = tuple[float, float]
 
@@ -24,6 +28,7 @@ class StepPlan:
     Args:
         steps: One letter per evaluation: ``F`` full, ``X`` extrapolated, ``R`` reused.
             Case and surrounding blanks do not matter.
+        predictor: The rule that its skipped steps were calibrated with; None leaves the choice to who runs the plan.
 
     Raises:
         ZeusError: The plan is empty, has another letter, skips its last step, or
@@ -31,6 +36,7 @@ class StepPlan:
     """
 
     steps: str
+    predictor: "Predictor | None" = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         steps = self.steps.strip().upper()
