@@ -111,6 +111,15 @@ def read_plan(text: str | StepPlan) -> NamedPlan:
     return NamedPlan(path.stem, StepPlan.from_json(data))
 
 
+def check_predictors(predictors: Sequence[str], plans: Sequence[NamedPlan]) -> None:
+    """Raises ZeusError for an unknown rule, and for one beside a calibrated plan of another."""
+    for name in predictors:
+        Predictor.parse(name)
+        for named in plans:
+            own = None if named.predictor is None else Predictor.parse(named.predictor)
+            choose_predictor(replace(named.plan, predictor=own), name)
+
+
 def make_cells(
     workload: Workload,
     *,
@@ -139,11 +148,7 @@ def make_cells(
     Raises:
         ZeusError: An unknown solver or predictor, or a plan that fits none of the step counts.
     """
-    for name in predictors or ():
-        Predictor.parse(name)
-        for named in plans:
-            if named.predictor is not None:
-                choose_predictor(StepPlan(str(named.plan), Predictor.parse(named.predictor)), name)
+    check_predictors(predictors or (), plans)
     predictors = predictors or ("zeus",)
     counts = {(solver, num): workload.count_evaluations(num, solver) for solver in solvers for num in steps}
     for named in plans:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from zeus_trt.calibration.cells import make_cells, read_plan
+from zeus_trt.calibration.cells import check_predictors, make_cells, read_plan
 from zeus_trt.calibration import compare as comparisons
 from zeus_trt.calibration.compare import make_folder
 from zeus_trt.calibration.comparison import Comparison
@@ -64,18 +64,21 @@ def compare(
     metrics = METRICS if metrics is None else tuple(metrics)
     check_metrics(metrics)
     named = [read_plan(text) for text in plans]
-    if output is not None:
-        make_folder(output)
     backends = (*backends, EAGER) if parsed and EAGER not in backends else tuple(backends)
     if mode is not None and is_pipeline(model or path):
         raise refuse_mode(mode)
+    check_predictors(predictors or (), named)
+    if output is not None:
+        make_folder(output)
     model, prompts = (None if file is None else Path(file) for file in (model, prompts))
     subject = _open(path, model, backends, prompts, labels, guidance_scale, seed, output)
     cells = make_cells(
         subject.workload, backends=subject.asked, ratios=ratios, plans=named, predictors=predictors, steps=steps,
         solvers=solvers, peers=parsed, mode=mode or "auto",
     )  # fmt: skip
-    return comparisons.compare(subject, cells, num_images=num_images, rounds=rounds, metrics=metrics, output=output, on_run=on_run)
+    return comparisons.compare(
+        subject, cells, num_images=num_images, rounds=rounds, metrics=metrics, output=output, on_run=on_run
+    )
 
 
 def _open(

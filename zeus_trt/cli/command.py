@@ -85,7 +85,8 @@ class Command(click.Command):
         typed = [name for name in given if ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE]
         for name in set(given) - set(typed) if typed else ():
             option = next(param for param in self.params if param.name == name)
-            ctx.params[name] = option.get_default(ctx)
+            default = option.get_default(ctx)  # an object of click's where there is none
+            ctx.params[name] = default if isinstance(default, str | int | float | tuple) else None
             ctx.set_parameter_source(name, ParameterSource.DEFAULT)
             say(f"{option.envvar} is left out: {say_flag(ctx, typed[0])} was given")
         if len(left := typed or given) > 1:

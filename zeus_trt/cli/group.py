@@ -49,6 +49,8 @@ def _explain(error: Exception) -> str:
             f"file: got {error.filename or 'an error'} ({error.strerror or error}); expected a place with room that "
             "can be read and written. Choose another."
         )
+    if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("zeus_trt"):
+        return f"package: got no module {error.name}; expected it to be installed. Install the package that has it."
     kind, said = type(error).__name__, next(iter(str(error).strip().splitlines()), "")
     if isinstance(error, MemoryError) or kind == "OutOfMemoryError":
         return f"memory: got too little ({said or kind}); expected more. Ask for a smaller size, or for fewer images."
