@@ -1,8 +1,9 @@
 """Prints the oldest version of every package that pyproject.toml allows, for `make test-lowest`."""
 
 import re
-import tomllib
 from pathlib import Path
+
+import tomllib
 
 PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
 

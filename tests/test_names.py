@@ -1,11 +1,13 @@
 """`import zeus_trt`: the names that matter, and nothing heavy before one of them is asked for."""
 
+import json
 import subprocess
 import sys
 
 import pytest
 import torch
 from diffusers import FlowMatchEulerDiscreteScheduler
+from tiny_images import build_dit
 from tiny_subjects import CALIBRATED, write_calibrated
 
 import zeus_trt
@@ -13,7 +15,7 @@ from zeus_trt.calibration.cells import NamedPlan, read_plan
 from zeus_trt.runtime import run_steps
 from zeus_trt.zeus_graph import Predictor, StepPlan, fold, trace
 
-NAMES = "Bundle Guidance Plan Session Start ZeusError accelerate calibrate compare export_model load_plan".split()
+NAMES = ["Bundle", "Guidance", "Plan", "Session", "Start", "ZeusError", "accelerate", "calibrate", "compare", "export_model", "load_plan"]
 
 
 def test_names_are_loaded_when_asked_for():
@@ -39,6 +41,7 @@ def test_a_plan_is_loaded_from_letters_files_and_presets(file, tmp_path):
     plan = zeus_trt.load_plan(file)
     assert (str(plan), plan.predictor.name) == (CALIBRATED, "table")
     assert zeus_trt.load_plan(str(file), 8) == plan
+    assert StepPlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
     assert zeus_trt.load_plan("ffxrf") == StepPlan("FFXRF")
     assert zeus_trt.load_plan("fast", 50) == StepPlan.uniform(50, 3)
     (tmp_path / "own.json").write_text('{"format": 1, "steps": "FFXF"}')
@@ -84,3 +87,25 @@ def test_sessions_and_pipelines_take_it(file, flow_session):
     assert str(Predictor()) == flow_session.generate(labels, plan=StepPlan("FFF"), num_steps=3).report.predictor
     with pytest.raises(zeus_trt.ZeusError, match="beside a calibrated plan"):
         flow_session.generate(labels, plan=plan, num_steps=8, predictor="zeus")
+
+
+def test_a_pipeline_takes_it(file):
+    plan = zeus_trt.load_plan(file)
+
+    def run(**options):
+        with zeus_trt.accelerate(pipeline, **options) as fast:
+            asked = {"num_inference_steps": 8, "generator": torch.Generator().manual_seed(0), "output_type": "np"}
+            return torch.from_numpy(fast(class_labels=[1], **asked).images), fast.report
+
+    pipeline = build_dit()
+    pipeline.set_progress_bar_config(disable=True)
+    images, report = run(plan=plan)
+    assert (report.plan, report.predictor) == (CALIBRATED, "table")
+    assert torch.equal(images, run(plan=StepPlan(CALIBRATED), predictor=plan.predictor)[0])
+    assert torch.equal(images, run(plan=lambda total: plan)[0])
+    assert not torch.equal(images, run(plan=StepPlan(CALIBRATED))[0])
+    for wrong in ({"plan": plan, "predictor": "reuse"}, {"plan": plan, "ratio": 3}):
+        with pytest.raises(zeus_trt.ZeusError, match="beside a"):
+            run(**wrong)
+    with pytest.raises(zeus_trt.ZeusError, match="expected one of zeus"):
+        zeus_trt.accelerate(pipeline, predictor="magic")

@@ -21,9 +21,7 @@ class StepController:
         grid: Abscissa of every step, for linear-grid and lagrange-k (see ``Predictor.rows``).
     """
 
-    def __init__(
-        self, plan: StepPlan, predictor: str | Predictor | None = None, grid: Sequence[float] | None = None
-    ):
+    def __init__(self, plan: StepPlan, predictor: str | Predictor | None = None, grid: Sequence[float] | None = None):
         self.plan = plan
         self._rows = choose_predictor(plan, predictor).rows(plan, grid)
         self._last_use = last_uses(self._rows)

@@ -159,7 +159,8 @@ class StepPlan:
 
     def to_json(self) -> dict:
         """The plan as JSON data; ``from_json`` reads it back."""
-        return {"format": _FORMAT, "steps": self.steps}
+        own = {} if self.predictor is None else {"predictor": self.predictor.to_json()}
+        return {"format": _FORMAT, "steps": self.steps, **own}
 
     @classmethod
     def from_json(cls, data: dict) -> "StepPlan":
@@ -174,7 +175,9 @@ class StepPlan:
             raise ZeusError(
                 f"plan: got format {data.get('format')}; expected {_FORMAT}. Update zeus-trt, or write the plan again."
             )
-        return cls(data["steps"])
+        from zeus_trt.zeus_graph.predictor import Predictor  # which imports this module
+
+        return cls(data["steps"], Predictor.from_json(data["predictor"]) if "predictor" in data else None)
 
     def __str__(self) -> str:
         return self.steps

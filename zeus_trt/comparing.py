@@ -4,8 +4,8 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from zeus_trt.calibration.cells import check_predictors, make_cells, read_plan
 from zeus_trt.calibration import compare as comparisons
+from zeus_trt.calibration.cells import check_predictors, make_cells, read_plan
 from zeus_trt.calibration.compare import make_folder
 from zeus_trt.calibration.comparison import Comparison
 from zeus_trt.calibration.peers import Peer

@@ -32,7 +32,11 @@ def list_common_options() -> list[click.Option]:
     }
     return [
         click.Option(
-            flags, is_flag=True, help=text, expose_value=False, callback=_remember(key),
+            flags,
+            is_flag=True,
+            help=text,
+            expose_value=False,
+            callback=_remember(key),
             envvar=f"{PREFIX}_{flags[-1].lstrip('-').upper()}",
         )
         for flags, (key, text) in texts.items()

@@ -103,6 +103,7 @@ guidance_option = click.option(
     "--guidance-scale", type=Number(), help="1 turns it off.  [default: the pipeline's own, 2 of class labels]"
 )
 
+
 def progress(total: int | None = None):
     """A bar of calls on stderr; a line now and then where that is no terminal, and nothing with -q."""
     from tqdm import tqdm
