@@ -1,4 +1,4 @@
-# make demo | test | test-all | test-gpu | lint | format. Each makes .venv on first use and keeps it.
+# make demo | test | test-all | test-lowest | test-gpu | lint | format. Each makes .venv on first use and keeps it.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
@@ -15,6 +15,20 @@ test: $(READY)
 
 test-all: $(READY)
 	$(BIN)/python -m pytest -q -n 2
+
+# Part of the suite with the oldest version of every package that pyproject.toml allows, in an environment of its own.
+LOWEST := .venv-lowest/bin
+test-lowest:
+	test -x $(LOWEST)/python || $(PYTHON) -m venv .venv-lowest
+	$(LOWEST)/python tests/lowest_versions.py > .venv-lowest/lowest.txt
+	$(LOWEST)/pip install -q "torch==$(TORCH_VERSION)+cpu" 2>/dev/null \
+	  || $(LOWEST)/pip install -q "torch==$(TORCH_VERSION)+cpu" --index-url $(TORCH_CPU_INDEX) 2>/dev/null \
+	  || $(LOWEST)/pip install -q "torch==$(TORCH_VERSION)"
+	$(LOWEST)/pip install -q -r .venv-lowest/lowest.txt pytest pytest-xdist hypothesis scipy
+	$(LOWEST)/pip install -q --no-deps -e .
+	$(LOWEST)/python -m pytest -q -n 2 -m "not slow" tests/zeus_graph tests/runtime/test_session.py \
+	  tests/runtime/test_engine.py tests/runtime/test_acceleration_scope.py tests/export/test_export.py \
+	  tests/cli/test_cli.py tests/calibration/test_quality.py
 
 # On a machine with CUDA, with the Python that has its torch; diffusers, click and pytest are all else that it needs.
 test-gpu: types
@@ -42,4 +56,4 @@ types:
 	rm -rf .venv/types && mkdir -p .venv/types/zeus_trt
 	ln -s $(CURDIR)/zeus_trt/*.py $(CURDIR)/zeus_trt/cli $(addprefix $(CURDIR)/,zeus_graph export runtime calibration) .venv/types/zeus_trt/
 
-.PHONY: demo test test-all test-gpu lint format types
+.PHONY: demo test test-all test-lowest test-gpu lint format types

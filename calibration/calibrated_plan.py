@@ -2,13 +2,13 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from zeus_trt import strict_json
 from zeus_trt.calibration.workload import Workload
 from zeus_trt.errors import ZeusError
-from zeus_trt.zeus_graph import Predictor, StepPlan, json_file
+from zeus_trt.zeus_graph import PRESETS, Predictor, StepPlan, json_file
 
 _THING = "calibrated plan"
 _ADVICE = "Calibrate again."
@@ -95,6 +95,11 @@ class CalibratedPlan:
     workload: Mapping[str, Any]
     numbers: Mapping[str, tuple[int, int]]
     calls: Mapping[str, int]
+
+    @property
+    def plan(self) -> StepPlan:
+        """The plan to run, with its predictor."""
+        return replace(self.chosen.plan, predictor=self.chosen.predictor)
 
     def describe(self) -> str:
         """The plan for a person, and what it was measured to be worth."""
@@ -204,10 +209,41 @@ def _foreign(name: str, found: Any, expected: Any) -> ZeusError:
     )
 
 
-def read_plan(text: str) -> StepPlan | CalibratedPlan:
-    """Reads a plan that a user gives: its letters, or the path of a .json file that ``zeus-trt calibrate`` wrote.
+def read_plan(text: str | os.PathLike) -> StepPlan | CalibratedPlan:
+    """Reads a plan that a user gives: its letters, or the path of a .json file.
+
+    Args:
+        text: Letters such as ``FFXRF``, a file that ``zeus-trt calibrate`` wrote, or one with the JSON of a
+            ``StepPlan``.
 
     Raises:
-        ZeusError: Neither.
+        ZeusError: None of these.
     """
-    return CalibratedPlan.load(text) if text.endswith(".json") else StepPlan(text)
+    if isinstance(text, str) and not text.endswith(".json"):
+        return StepPlan(text)
+    data = json_file.load(text)
+    is_calibrated = isinstance(data, dict) and "plan" in data
+    return CalibratedPlan.from_json(data) if is_calibrated else StepPlan.from_json(data)
+
+
+def load_plan(source: str | os.PathLike, num_steps: int | None = None) -> StepPlan:
+    """Reads a plan that can be given wherever a plan is taken; a calibrated one brings its predictor.
+
+    It belongs to the model, the solver and the number of steps that it was calibrated for: its length is checked where
+    it runs, and ``CalibratedPlan.load(path).check(...)`` checks the rest.
+
+    Args:
+        source: Letters such as ``FFXRF``, the path of a .json file as ``read_plan`` takes it, or the name of a preset:
+            ``medium``, ``fast`` or ``turbo``.
+        num_steps: Evaluations of the denoiser, which a preset needs; another plan must have that length.
+
+    Raises:
+        ZeusError: None of these, or another length.
+    """
+    if isinstance(source, str) and source in PRESETS:
+        if num_steps is None:
+            raise ZeusError(f"num_steps: got none for the preset {source}; expected a number of steps. Give it.")
+        return StepPlan.uniform(num_steps, PRESETS[source])
+    found = read_plan(source)
+    plan = found.plan if isinstance(found, CalibratedPlan) else found
+    return plan if num_steps is None else plan.check_length(num_steps)

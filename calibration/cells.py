@@ -10,7 +10,7 @@ from zeus_trt.calibration.calibrated_plan import CalibratedPlan
 from zeus_trt.calibration.peers import Peer
 from zeus_trt.calibration.workload import Setting, Workload
 from zeus_trt.errors import ZeusError
-from zeus_trt.zeus_graph import Predictor, StepPlan, json_file
+from zeus_trt.zeus_graph import Predictor, StepPlan, choose_predictor, json_file
 
 _LONGEST_NAME = 12
 
@@ -88,12 +88,16 @@ class NamedPlan:
         return self.plan.num_steps == count and self.solver in (None, solver)
 
 
-def read_plan(text: str) -> NamedPlan:
+def read_plan(text: str | StepPlan) -> NamedPlan:
     """Reads a plan such as ``FFXRF``, or a JSON file: a ``StepPlan``, or what ``zeus-trt calibrate`` wrote.
+
+    A ``StepPlan`` is named by its letters, and keeps its predictor.
 
     Raises:
         ZeusError: None of these.
     """
+    if isinstance(text, StepPlan):
+        return replace(read_plan(str(text)), predictor=text.predictor)
     path = Path(text)
     if path.suffix != ".json":
         return NamedPlan(text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 3]}...", StepPlan(text))
@@ -104,13 +108,22 @@ def read_plan(text: str) -> NamedPlan:
     return NamedPlan(path.stem, StepPlan.from_json(data))
 
 
+def check_predictors(predictors: Sequence[str], plans: Sequence[NamedPlan]) -> None:
+    """Raises ZeusError for an unknown rule, and for one beside a calibrated plan of another."""
+    for name in predictors:
+        Predictor.parse(name)
+        for named in plans:
+            own = None if named.predictor is None else Predictor.parse(named.predictor)
+            choose_predictor(replace(named.plan, predictor=own), name)
+
+
 def make_cells(
     workload: Workload,
     *,
     backends: Sequence[str] = ("onnxruntime",),
     ratios: Sequence[int] = (0, 2, 3, 4),
     plans: Sequence[NamedPlan] = (),
-    predictors: Sequence[str] = ("zeus",),
+    predictors: Sequence[str] | None = None,
     steps: Sequence[int] = (50,),
     solvers: Sequence[str] = ("default",),
     peers: Sequence[Peer] = (),
@@ -123,7 +136,7 @@ def make_cells(
         backends: Engines.
         ratios: Ratios of uniform plans.
         plans: More plans; each is run at the step count that it fits.
-        predictors: Rules that fill skipped steps.
+        predictors: Rules that fill skipped steps; ``zeus`` by default. A calibrated plan has its own.
         steps: Numbers of solver steps.
         solvers: ``default``, or names of ``runtime.scheduler.SOLVERS``.
         peers: Accelerations of the eager model, run with the eager backend.
@@ -132,8 +145,8 @@ def make_cells(
     Raises:
         ZeusError: An unknown solver or predictor, or a plan that fits none of the step counts.
     """
-    for name in predictors:
-        Predictor.parse(name)
+    check_predictors(predictors or (), plans)
+    predictors = predictors or ("zeus",)
     counts = {(solver, num): workload.count_evaluations(num, solver) for solver in solvers for num in steps}
     for named in plans:
         if not any(named.fits(solver, count) for (solver, _), count in counts.items()):

@@ -194,13 +194,18 @@ class PipelineWorkload:
 
     def _open(self, backend: str) -> Session:
         if self.bundle is None:
-            raise ZeusError(
-                f"backend: got {backend} for a pipeline alone; expected eager, or a bundle of the pipeline as well. "
-                "Export it, and give the bundle."
-            )
+            raise refuse_backend(backend)
         if backend not in self._sessions:
             self._sessions[backend] = Session(self.bundle, backend=backend)
         return self._sessions[backend]
+
+
+def refuse_backend(backend: str) -> ZeusError:
+    """What another backend than ``eager`` is answered with for a pipeline without a bundle."""
+    return ZeusError(
+        f"backend: got {backend} for a pipeline alone; expected eager, or a bundle of the pipeline as well. Export it, "
+        "and give the bundle."
+    )
 
 
 def read_images(output: Any, latents: torch.Tensor) -> torch.Tensor:

@@ -1,5 +1,6 @@
 """Recording full trajectories for calibration."""
 
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,12 @@ import torch
 from zeus_trt.calibration.gram import Gram
 from zeus_trt.calibration.workload import Setting, Workload
 from zeus_trt.errors import ZeusError
+from zeus_trt.machine import LIBRARIES, find_version
 from zeus_trt.runtime import Step
+from zeus_trt.runtime.acceleration import find_denoisers
 from zeus_trt.zeus_graph import SolverProgram, StepPlan, json_file
 
+logger = logging.getLogger(__name__)
 _COLUMNS = 1 << 16  # elements of an output that become float64 at a time
 
 
@@ -23,7 +27,7 @@ def record(
     num_steps: int = 50,
     solver: str = "default",
     backend: str = "onnxruntime",
-    batch: int = 8,
+    batch: int = 1,
     path: Path | None = None,
     on_calls: Callable[[int], Any] | None = None,
 ) -> Gram:
@@ -38,9 +42,9 @@ def record(
         num_steps: Solver steps.
         solver: As in ``Setting``.
         backend: As in ``Setting``.
-        batch: Samples at a time.
-        path: A file that is written after every batch. If it holds recordings of the same kind already, the samples
-            in it are not run again.
+        batch: Samples at a time. By one, a recording that goes on later is equal to the bit to one in a single go.
+        path: A file that is written, whole, after every batch. If it holds recordings of the same kind already, the
+            samples in it are not run again.
         on_calls: Told after every batch how many denoiser evaluations it took.
 
     Raises:
@@ -51,6 +55,8 @@ def record(
         Path(path).parent.mkdir(parents=True, exist_ok=True)
     tag = make_tag(workload, program, num_steps, solver, backend)
     gram = _resume(path, tag)
+    if gram is not None:
+        logger.info("found %d recorded trajectories in %s", len(gram.numbers), path)
     missing = [number for number in numbers if gram is None or number not in gram.numbers]
     for start in range(0, len(missing), batch):
         part = _record_batch(workload, program, missing[start : start + batch], tag, num_steps, solver, backend)
@@ -62,7 +68,8 @@ def record(
     if gram is None:
         raise ZeusError("trajectories: got none; expected one at least. Give more.")
     wanted = [gram.numbers.index(number) for number in numbers]
-    return Gram(gram.products[wanted], gram.responses[wanted], tuple(numbers), tag, gram.calls)
+    calls = gram.calls * len(wanted) // len(gram.numbers)  # every trajectory takes as many
+    return Gram(gram.products[wanted], gram.responses[wanted], tuple(numbers), tag, calls)
 
 
 def make_tag(workload: Workload, program: SolverProgram, num_steps: int, solver: str, backend: str) -> dict[str, Any]:
@@ -74,8 +81,21 @@ def make_tag(workload: Workload, program: SolverProgram, num_steps: int, solver:
             "fingerprint": program.fingerprint,
             "num_steps": num_steps,
             "backend": backend,
+            "engine": _describe_engine(workload),
+            "versions": {name: find_version(name) for name in LIBRARIES},
         }
     )
+
+
+def _describe_engine(workload: Workload) -> dict[str, Any]:
+    """What runs beside the weights: the graph, and the dtype and the device of a pipeline."""
+    bundle, pipeline = getattr(workload, "bundle", None), getattr(workload, "pipeline", None)
+    module = next(iter(find_denoisers(pipeline).values())) if pipeline is not None else None
+    return {
+        "graph": bundle and {name: entry.sha256 for name, entry in bundle.manifest.files.items()},
+        "dtype": module and str(module.dtype),
+        "device": module and str(module.device),
+    }
 
 
 def probe_plans(num_evaluations: int) -> tuple[StepPlan, ...]:

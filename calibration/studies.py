@@ -95,7 +95,7 @@ def run_study(
     *,
     num_images: int = 8,
     rounds: int = 1,
-    guidance_scale: float = 2.0,
+    guidance_scale: float | None = None,
     seed: int = 0,
     backends: Sequence[str] = ("onnxruntime",),
     on_run: Callable[[int], None] | None = None,

@@ -10,7 +10,7 @@ import torch
 
 from zeus_trt.calibration.pipeline_workload import EAGER, PipelineWorkload
 from zeus_trt.calibration.timing import read_clock
-from zeus_trt.calibration.workload import SessionWorkload, Workload
+from zeus_trt.calibration.workload import SessionWorkload, Workload, check_labels, choose_guidance
 from zeus_trt.errors import ZeusError
 from zeus_trt.export import export_bundle
 from zeus_trt.export.model import Model, load_model
@@ -74,7 +74,7 @@ def open_subject(
     model: str | Path | None = None,
     backends: Sequence[str] = ("onnxruntime",),
     labels: Sequence[int] | None = None,
-    guidance_scale: float = 1.0,
+    guidance_scale: float | None = None,
     seed: int = 0,
     folder: Path | None = None,
 ) -> Subject:
@@ -85,7 +85,7 @@ def open_subject(
         model: The model folder that a bundle came from: the eager reference.
         backends: Of ``KNOWN_BACKENDS``, or ``auto``. One that does not open is kept with its reason, if another does.
         labels: Class labels, one per sample, in turn.
-        guidance_scale: Classifier-free guidance; 1 turns it off.
+        guidance_scale: As in ``choose_guidance``.
         seed: Sample k draws its noise from seed + k.
         folder: Where the bundle of a model folder goes.
 
@@ -95,6 +95,8 @@ def open_subject(
     """
     check_backends(backends)
     bundle, eager = _open_bundle(Path(path), model, folder)
+    check_labels(bundle, labels)
+    guidance_scale = choose_guidance(bundle, guidance_scale)
     if EAGER in backends and eager is None:
         raise ZeusError("backend: got eager without the model; expected its folder. Give it with --model.")
     engines: dict[str, Denoiser] = {}
@@ -170,6 +172,8 @@ def _open_bundle(path: Path, model: str | Path | None, folder: Path | None) -> t
         bundle = Bundle.open(path)
         eager = load_model(model) if model else None
     else:
+        if model:
+            raise ZeusError(f"model: got {model} beside the model folder {path}; expected one of them. Leave it out.")
         eager = load_model(path)
         bundle = _export(path, eager, folder)
     if eager and eager.weights_sha256 != bundle.manifest.weights_sha256:

@@ -9,12 +9,13 @@ from zeus_trt.calibration.bench import Bench
 from zeus_trt.calibration.calibrate import Samples, calibrate
 from zeus_trt.calibration.calibrated_plan import CalibratedPlan
 from zeus_trt.calibration.gram import Gram
-from zeus_trt.calibration.pipeline_workload import EAGER
+from zeus_trt.calibration.pipeline_workload import EAGER, refuse_backend
 from zeus_trt.calibration.record import make_tag, record
-from zeus_trt.calibration.workload import SessionWorkload, Workload, choose_guidance
+from zeus_trt.calibration.workload import SessionWorkload, Workload, check_labels, choose_guidance
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.loading import is_pipeline
 from zeus_trt.runtime import Bundle
+from zeus_trt.runtime.manifest import FILE_NAME
 from zeus_trt.runtime.request import check_count, check_run
 from zeus_trt.zeus_graph import json_file
 
@@ -29,7 +30,7 @@ class Task:
         solver: As in ``Setting``.
         backend: As in ``Setting``.
         samples: Which samples serve what.
-        batch: Samples at a time.
+        batch: Samples at a time, where plans are measured.
         trajectories: A file for the recorded trajectories, which a later calibration finds; or none.
         max_calls: As in ``calibrate``.
         seed: Of the search.
@@ -51,7 +52,7 @@ class Task:
         """Records the trajectories, or finds them in their file."""
         return record(
             self.workload, self.samples.ranges["trajectories"], num_steps=self.num_steps, solver=self.solver,
-            backend=self.backend, batch=self.batch, path=self.trajectories, on_calls=self.on_calls,
+            backend=self.backend, path=self.trajectories, on_calls=self.on_calls,
         )  # fmt: skip
 
     def bench(self) -> Bench:
@@ -80,6 +81,7 @@ def open_task(
     num_held_out: int = 32,
     max_calls: int | None = None,
     trajectories: Path | None = None,
+    keep_beside: Path | None = None,
     seed: int = 0,
     on_calls: Callable[[int], Any] | None = None,
 ) -> Task:
@@ -91,15 +93,16 @@ def open_task(
         solver: As in ``Setting``.
         labels: Class labels of the samples, in turn; all by default.
         prompts: For pipelines: a file with a prompt per line; sample k takes line k, in turn.
-        guidance_scale: By default 2 for class labels, and the pipeline's own.
+        guidance_scale: By default the pipeline's own, else as in ``choose_guidance``.
         bundle: For pipelines: its bundle, to be run.
         backend: Which engine; by default the bundle's graph, else the eager model.
         num_trajectories: Full runs to record.
         num_validation: Samples that choose among the candidates.
         num_held_out: Samples that measure the winner.
         max_calls: As in ``calibrate``.
-        trajectories: A file for the recorded trajectories. By default it lies in the bundle, if there is one, in the
-            folder ``calibration``, named by what was recorded.
+        trajectories: A file for the recorded trajectories, which an interrupted calibration reads when it is run
+            again. By default it is in the folder ``calibration`` of the bundle, named by all that determines it.
+        keep_beside: The result, beside which the trajectories are kept where there is no bundle.
         seed: Of the samples and of the search.
         on_calls: Told of denoiser evaluations as they are done.
 
@@ -115,6 +118,10 @@ def open_task(
         check_count(f"num_{name}", number, 1)
     check_run(steps, num_trajectories + num_validation + num_held_out, seed)
     if is_pipeline(model):
+        if backend not in (None, EAGER) and bundle is None:
+            raise refuse_backend(backend)
+        if backend == EAGER and bundle is not None:
+            raise ZeusError("engine: got a bundle with the backend eager, which does not run it. Leave one out.")
         from zeus_trt.pipelines import open_pipeline
 
         pipeline = open_pipeline(
@@ -123,15 +130,18 @@ def open_task(
         workload, opened = pipeline, pipeline.bundle
         backend = backend or ("onnxruntime" if opened else EAGER)
     else:
-        opened, backend = Bundle.open(model), backend or "onnxruntime"
-        if prompts or bundle:
+        if (prompts or bundle) and (Path(model) / FILE_NAME).is_file():
             option = "--prompts" if prompts else "--engine"
             raise ZeusError(f"{option}: got it for a bundle; expected a pipeline. Leave it out.")
+        opened, backend = Bundle.open(model), backend or "onnxruntime"
+        check_labels(opened, labels)
         scale = choose_guidance(opened, guidance_scale)
         workload = SessionWorkload(opened, labels, scale, seed)
-    if trajectories is None and opened:
+    if trajectories is None and (opened or keep_beside):
         tag = make_tag(workload, workload.program(steps, solver), steps, solver, backend)
-        trajectories = opened.path / "calibration" / f"{json_file.digest(tag)[:16]}.npz"
+        key = json_file.digest(tag)[:16]
+        trajectories = opened.path / "calibration" / f"{key}.npz" if opened else None
+        trajectories = trajectories or (keep_beside and keep_beside.with_name(f"{keep_beside.stem}-{key}.npz"))
     return Task(
         workload, steps, solver, backend, Samples(num_trajectories, num_validation, num_held_out),
         trajectories=trajectories, max_calls=max_calls, seed=seed, on_calls=on_calls,

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import torch
 
+from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import Bundle, Denoiser, Report, Session, Step
 from zeus_trt.runtime.engines import open_engine
 from zeus_trt.runtime.scheduler import make_scheduler
@@ -87,10 +88,27 @@ class Workload(Protocol):
 
 
 def choose_guidance(bundle: Bundle, asked: float | None) -> float:
-    """The scale that is asked for; else that of models of class labels, and none for others."""
-    if asked is not None:
-        return asked
-    return LABEL_GUIDANCE if bundle.manifest.labels else 1.0
+    """The scale that is asked for; by default ``LABEL_GUIDANCE`` for models of class labels, 1 (off) for others.
+
+    Raises:
+        ZeusError: A scale for a model that has no class labels and no input for the scale: nothing could be guided.
+    """
+    manifest = bundle.manifest
+    if asked is None:
+        return LABEL_GUIDANCE if manifest.labels else 1.0
+    if asked != 1.0 and manifest.labels is None and manifest.guidance != "embedded":
+        raise ZeusError(
+            f"guidance_scale: got {asked:g} for a model without class labels; expected 1, since it has no "
+            "unconditional rows. Leave it out."
+        )
+    return asked
+
+
+def check_labels(bundle: Bundle, labels: Sequence[int] | None) -> None:
+    """Raises ZeusError for labels that a model does not have."""
+    known = bundle.manifest.labels
+    if labels is not None and known is None:
+        raise ZeusError("label: got one for a model without class labels; expected none. Leave it out.")
 
 
 class SessionWorkload:

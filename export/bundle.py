@@ -82,6 +82,8 @@ def export_bundle(
 
 def _choose_labels(model: Model, null_label: int | None) -> Labels | None:
     if model.num_labels is None:
+        if null_label is not None:
+            raise ZeusError(f"null_label: got {null_label} for a model without class labels. Leave it out.")
         return None
     null = model.num_labels - 1 if null_label is None else null_label
     if not 0 <= null < model.num_labels:

@@ -43,6 +43,8 @@ def export_model(
     Raises:
         ZeusError: An option that the other kind takes, or as the two functions do.
     """
+    if settings.get("keep_fp32") and settings.get("precision", "fp32") == "fp32":
+        raise ZeusError("keep_fp32: got it for an export in fp32; expected fp16 or bf16. Leave it out.")
     if is_pipeline(model):
         if null_label is not None:
             raise ZeusError(f"null_label: got {null_label} for a pipeline; expected none. Leave it out.")

@@ -17,17 +17,17 @@ from zeus_trt.runtime.session import Session
 from zeus_trt.runtime.stand_in import is_scheduler, is_stand_in
 from zeus_trt.runtime.steppers import Step
 from zeus_trt.runtime.twin import Twin
-from zeus_trt.zeus_graph import Predictor, StepPlan
+from zeus_trt.zeus_graph import Predictor, StepPlan, choose_predictor
 
 __all__ = ["accelerate", "find_denoisers"]
 
 
 def accelerate(
     pipeline: Any,
-    ratio: int = 3,
+    ratio: int | None = None,
     *,
     plan: StepPlan | Callable[[int], StepPlan] | None = None,
-    predictor: str | Predictor = "zeus",
+    predictor: str | Predictor | None = None,
     scheduler: Any = None,
     engine: Session | str | Path | Bundle | None = None,
     check: bool = True,
@@ -43,10 +43,10 @@ def accelerate(
 
     Args:
         pipeline: A diffusers pipeline.
-        ratio: Skipped steps after each full one.
+        ratio: Skipped steps after each full one; 3 by default.
         plan: What happens at each evaluation, instead of ``ratio``: for runs of just that many; or what makes it for a
             number of evaluations.
-        predictor: The rule that fills skipped steps.
+        predictor: The rule that fills skipped steps; by default the plan's, else ``zeus``.
         scheduler: A diffusers scheduler to use instead of the pipeline's.
         engine: A session of a bundle of this pipeline, or the bundle: its engine is called instead of the denoiser.
         check: Compare the engine's first output with the denoiser's own, which costs a call of it.
@@ -75,13 +75,13 @@ def accelerate(
             f"pipeline: got a {type(pipeline).__name__} with {', '.join(parts) or 'no components'}; "
             "expected a diffusers pipeline with a scheduler and a denoiser. Accelerate a pipeline that has them."
         )
-    expect("predictor", predictor, (str, Predictor), "a name or a Predictor")
+    expect("predictor", predictor, (str, Predictor, type(None)), "a name or a Predictor")
     expect("engine", engine, (Session, str, Path, Bundle, type(None)), "a bundle or a Session")
     check_threshold(drift_threshold)
     if scheduler is not None and not is_scheduler(scheduler):
         raise ZeusError(f"scheduler: got {scheduler!r}; expected a diffusers scheduler. Make one of its config.")
-    choose_plan, rule = _choose(plan, ratio), Predictor.parse(predictor)
-    begin = functools.partial(PipelineRun, choose_plan, rule, on_step, on_call, drift_threshold)
+    choose_plan = _choose(plan, ratio, predictor)
+    begin = functools.partial(PipelineRun, choose_plan, predictor, on_step, on_call, drift_threshold)
     return _Block(Twin(pipeline, scheduler, begin), engine, check)
 
 
@@ -105,10 +105,20 @@ class _Block(AbstractContextManager):
         self._opened.close()
 
 
-def _choose(plan: StepPlan | Callable[[int], StepPlan] | None, ratio: int) -> Callable[[int], StepPlan]:
+def _choose(
+    plan: StepPlan | Callable[[int], StepPlan] | None, ratio: int | None, predictor: str | Predictor | None
+) -> Callable[[int], StepPlan]:
+    """What makes the plan for a number of evaluations; a wrong ratio or predictor is refused now."""
     if plan is None:
-        StepPlan.uniform(1, ratio)  # refuses a wrong ratio now
-        return lambda total: StepPlan.uniform(total, ratio)
+        skipped = 3 if ratio is None else ratio
+        choose_predictor(StepPlan.uniform(1, skipped), predictor)
+        return lambda total: StepPlan.uniform(total, skipped)
+    if ratio is not None:
+        raise ZeusError(
+            f"ratio: got {ratio} beside a plan, which says what happens at each step; expected one of the two. Leave "
+            "one out."
+        )
+    choose_predictor(plan if isinstance(plan, StepPlan) else StepPlan("F"), predictor)
     if not isinstance(plan, StepPlan) and not callable(plan):
         raise ZeusError(f"plan: got {plan!r}; expected a StepPlan, or what makes one for a number of evaluations.")
     return plan.check_length if isinstance(plan, StepPlan) else plan

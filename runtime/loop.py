@@ -10,7 +10,7 @@ from zeus_trt.runtime.calls import ModelCall
 from zeus_trt.runtime.denoiser import Denoiser
 from zeus_trt.runtime.drift import DriftController
 from zeus_trt.runtime.steppers import Blend, SchedulerStepper, Step, Stepper
-from zeus_trt.zeus_graph import Predictor, StepController, StepPlan
+from zeus_trt.zeus_graph import Predictor, StepController, StepPlan, choose_predictor
 from zeus_trt.zeus_graph.trace import prepare, read_sigmas
 
 
@@ -44,7 +44,7 @@ def start_stepper(
     plan: StepPlan,
     num_steps: int,
     *,
-    predictor: str | Predictor = "zeus",
+    predictor: str | Predictor | None = None,
     begin: int | None = None,
     schedule: Mapping[str, Any] | None = None,
     drift_threshold: float | None = None,
@@ -59,7 +59,7 @@ def start_stepper(
     scheduler = prepare(scheduler, num_steps, first, {**(schedule or {}), "device": noise.device})
     times = [float(timestep) for timestep in scheduler.timesteps[first:].tolist()]
     plan.check_length(len(times))
-    predictor = Predictor.parse(predictor)
+    predictor = choose_predictor(plan, predictor)
     grid = read_sigmas(scheduler, times, first) if predictor.abscissa == "sigma" else times
     policy = (
         StepController(plan, predictor, grid)
@@ -77,7 +77,7 @@ def run_steps(
     plan: StepPlan,
     num_steps: int,
     *,
-    predictor: str | Predictor = "zeus",
+    predictor: str | Predictor | None = None,
     conditioning: Mapping[str, torch.Tensor] | None = None,
     latents_name: str = "sample",
     begin: int | None = None,
@@ -97,7 +97,7 @@ def run_steps(
         noise: Standard normal noise, (batch, ...); its dtype is that of the latents.
         plan: What happens at each of the schedule's evaluations.
         num_steps: Steps of the scheduler; solvers of two evaluations per step have a longer plan.
-        predictor: The rule that fills skipped steps.
+        predictor: The rule that fills skipped steps; by default the plan's, else ``zeus``.
         conditioning: Constant inputs of the denoiser, each (batch, ...).
         latents_name: The denoiser's name for the noisy latents.
         begin: Index of the first evaluation in the scheduler's timesteps. Then ``noise`` is the sample there: latents

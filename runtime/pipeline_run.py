@@ -17,7 +17,7 @@ from zeus_trt.runtime.finite_guard import FiniteGuard
 from zeus_trt.runtime.request import expect
 from zeus_trt.runtime.side_effects import find_hooks, find_kept, find_new
 from zeus_trt.runtime.steppers import Step
-from zeus_trt.zeus_graph import Predictor, StepController, StepPlan
+from zeus_trt.zeus_graph import Predictor, StepController, StepPlan, choose_predictor
 from zeus_trt.zeus_graph.trace import read_sigmas
 
 _HALVES = (torch.float16, torch.bfloat16)
@@ -42,7 +42,7 @@ class PipelineRun:
 
     Args:
         choose_plan: Gives the plan for the number of evaluations, which the run tells at its first step.
-        predictor: The rule that fills skipped steps.
+        predictor: The rule that fills skipped steps; None for the plan's, else ``zeus``.
         on_step: Called with every step as it is done.
         on_call: Called after every call of a denoiser.
         drift_threshold: As in ``Session.generate``.
@@ -51,13 +51,14 @@ class PipelineRun:
     """
 
     choose_plan: Callable[[int], StepPlan]
-    predictor: Predictor
+    predictor: str | Predictor | None
     on_step: Callable[[Step], None] | None = None
     on_call: Callable[[], None] | None = None
     drift_threshold: float | None = None
     denoisers: set[str] = field(default_factory=set)
     hooks: frozenset[int] | None = None
     plan: StepPlan | None = None
+    rule: Predictor = field(default_factory=Predictor)
     drift: list[tuple[int, torch.Tensor]] = field(default_factory=list)
     nfe: int = 0
     calls: int = 0
@@ -184,9 +185,9 @@ class PipelineRun:
         if self.plan is None:
             total = count()
             expect("plan", chosen := self.choose_plan(total), StepPlan, "a StepPlan from what makes it")
-            self.plan = chosen.check_length(total)
+            self.plan, self.rule = chosen.check_length(total), choose_predictor(chosen, self.predictor)
         if self._stepped == len(self._controllers) and self._index == 0:
-            grid = _read_grid(scheduler, arguments["timestep"], self.plan, self.predictor)
+            grid = _read_grid(scheduler, arguments["timestep"], self.plan, self.rule)
             self._controllers.append(self._make_controller(grid))
         if self._index >= self.plan.num_steps or self._stepped >= len(self._controllers):
             raise ZeusError(
@@ -274,10 +275,10 @@ class PipelineRun:
 
     def _make_controller(self, grid: list[float] | None) -> StepController | DriftController:
         assert self.plan is not None
-        if self.predictor.table is not None and self.drift_threshold is None:
-            return StepController(self.plan, self.predictor, grid)
-        controller = DriftController(self.plan, self.predictor, grid, self.drift_threshold)
-        self.predictor.rows(self.plan, grid)  # refuses a plan that the rule cannot fill, before anything is skipped
+        if self.rule.table is not None and self.drift_threshold is None:
+            return StepController(self.plan, self.rule, grid)
+        controller = DriftController(self.plan, self.rule, grid, self.drift_threshold)
+        self.rule.rows(self.plan, grid)  # refuses a plan that the rule cannot fill, before anything is skipped
         return controller
 
     def _welcome(self, name: str) -> None:
@@ -291,7 +292,7 @@ class PipelineRun:
     def _make_full(self, step: int) -> None:
         if self.plan is None or step >= self.plan.num_steps or self.plan.is_full(step):
             return
-        if self.predictor.table is None:
+        if self.rule.table is None:
             self.plan = insert_full(self.plan, step)
         else:  # the rows of the steps after it stay as they are
             self.plan = StepPlan(f"{self.plan.steps[:step]}F{self.plan.steps[step + 1 :]}")

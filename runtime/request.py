@@ -11,7 +11,7 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.guidance import Guidance
 from zeus_trt.runtime.noise import read_seed
 from zeus_trt.runtime.start import Start
-from zeus_trt.zeus_graph import Predictor, StepPlan, counts
+from zeus_trt.zeus_graph import Predictor, StepPlan, choose_predictor, counts
 
 _IMAGES = ("batch", "num_images")
 _OURS = {"scheduler", "num_steps", "num_inference_steps", "begin", "device"}  # not to be said twice
@@ -34,7 +34,7 @@ class Request:
     noise: torch.Tensor | None
     start: Start | None
     schedule: Mapping[str, Any]
-    predictor: str | Predictor
+    predictor: str | Predictor | None
     drift_threshold: float | None
 
     def __post_init__(self) -> None:
@@ -42,9 +42,10 @@ class Request:
         expect("plan", self.plan, StepPlan, "a StepPlan")
         expect("start", self.start, (Start, type(None)), "a Start")
         expect("schedule", self.schedule, Mapping, "arguments of set_timesteps by name")
-        expect("predictor", self.predictor, (str, Predictor), "a name or a Predictor")
-        if isinstance(self.predictor, str) or self.predictor.table is None:
+        expect("predictor", self.predictor, (str, Predictor, type(None)), "a name or a Predictor")
+        if isinstance(self.predictor, Predictor) and self.predictor.table is None:
             Predictor.parse(str(self.predictor))
+        object.__setattr__(self, "predictor", choose_predictor(self.plan, self.predictor))
         check_count("num_steps", self.num_steps, 1)
         check_count("batch", self.batch, 1)
         if self.start:

@@ -106,7 +106,7 @@ class Session:
         noise: torch.Tensor | None = None,
         start: Start | None = None,
         schedule: Mapping[str, Any] | None = None,
-        predictor: str | Predictor = "zeus",
+        predictor: str | Predictor | None = None,
         drift_threshold: float | None = None,
     ) -> Iterator[Step]:
         """Runs one trajectory, a step at a time.
@@ -126,7 +126,7 @@ class Session:
             noise: Standard normal noise (batch, ...) instead of the seed's; needed where the size may vary.
             start: A picture to begin with, for image to image and inpainting.
             schedule: More arguments of the scheduler's ``set_timesteps``: ``sigmas``, ``timesteps``, ``mu`` ...
-            predictor: The rule that fills skipped steps.
+            predictor: The rule that fills skipped steps; by default the plan's, else ``zeus``.
             drift_threshold: Measure drift; a step after one whose drift is above this is full too. Infinity only
                 measures.
 
@@ -170,7 +170,7 @@ class Session:
         noise: torch.Tensor | None = None,
         start: Start | None = None,
         schedule: Mapping[str, Any] | None = None,
-        predictor: str | Predictor = "zeus",
+        predictor: str | Predictor | None = None,
         drift_threshold: float | None = None,
         mode: str = "auto",
         on_call: Callable[[], None] | None = None,
@@ -197,7 +197,7 @@ class Session:
         trajectory = self._start(request, on_call)
         need = trajectory.find_need(mode) or ("a step at a time" if on_step else None)
         program, reason = self.solver.choose(
-            mode, plan, num_steps, predictor, trajectory.begin, schedule, needs_steps=need
+            mode, plan, num_steps, request.predictor, trajectory.begin, schedule, needs_steps=need
         )
         outcome = trajectory.run(program) if program else trajectory.walk(on_step)
         model = outcome.model
@@ -206,7 +206,7 @@ class Session:
             mode="program" if program else "step",
             mode_reason=reason,
             plan=outcome.plan,
-            predictor=str(Predictor.parse(predictor)),
+            predictor=str(request.predictor),
             nfe=model.nfe,
             engine_seconds=model.seconds,
             total_seconds=time.perf_counter() - began,

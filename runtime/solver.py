@@ -71,7 +71,7 @@ class Solver:
         mode: str,
         plan: StepPlan,
         num_steps: int,
-        predictor: str | Predictor,
+        predictor: str | Predictor | None,
         begin: int | None = None,
         schedule: Mapping[str, Any] | None = None,
         needs_steps: str | None = None,

@@ -313,7 +313,7 @@ class Twin:
             mode="step",
             mode_reason=reason,
             plan=run.steps,
-            predictor=str(run.predictor),
+            predictor=str(run.rule),
             nfe=run.nfe,
             engine_calls=run.calls,
             drift=tuple((step, float(drift)) for step, drift in run.drift),

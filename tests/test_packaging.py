@@ -1,9 +1,10 @@
-"""The wheel: one top-level name, the four packages, and a demo model that runs outside the checkout."""
+"""The wheel: one top-level name, the four packages, and a demo model that runs outside the checkout; the sdist."""
 
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 
 import pytest
@@ -11,14 +12,29 @@ from checkout import ROOT
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("wheel")
+def built(tmp_path_factory):
+    """Folder of the sdist, and of the wheel that is built from it."""
+    folder = tmp_path_factory.mktemp("built")
     source = folder / "source"
     skip = shutil.ignore_patterns(".*", "build", "dist", "out", "*.egg-info", "__pycache__")
     shutil.copytree(ROOT, source, ignore=skip)  # setuptools leaves its build folder beside the sources
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(source)]
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(source)]
     subprocess.run(command, check=True, capture_output=True)
-    return next(folder.glob("*.whl"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(built):
+    return next(built.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def site(wheel, tmp_path_factory):
+    """Folder that the wheel is installed into."""
+    site = tmp_path_factory.mktemp("site")
+    install = ("-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(site), str(wheel))
+    subprocess.run([sys.executable, *install], check=True, capture_output=True)
+    return site
 
 
 def test_wheel_holds_one_package(wheel):
@@ -31,21 +47,7 @@ def test_wheel_holds_one_package(wheel):
     ]
 
 
-def test_wheel_works_outside_the_checkout(wheel, tmp_path):
-    site = tmp_path / "site"
-    install = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "-q",
-        "--no-deps",
-        "--no-index",
-        "--target",
-        str(site),
-        str(wheel),
-    ]
-    subprocess.run(install, check=True, capture_output=True)
+def test_wheel_works_outside_the_checkout(site, tmp_path):
     code = (
         "import zeus_trt, zeus_trt.export, zeus_trt.calibration, importlib.resources as r\n"
         "from zeus_trt.export import load_model\n"
@@ -55,6 +57,28 @@ def test_wheel_works_outside_the_checkout(wheel, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(site)}
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.stdout.split() == [str(site / "zeus_trt" / "__init__.py"), "digits-unet-flow"], done.stderr
+
+
+def test_the_tests_of_the_sdist_run(built, site, tmp_path):
+    with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (unpacked,) = tmp_path.iterdir()
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    command += ["tests/zeus_graph/test_plan.py", "tests/test_readme.py::test_make_targets_exist"]
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    done = subprocess.run(command, cwd=unpacked, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    for name in ("tests/reference/digits.json", "benchmarks/results/demo.png", "examples/data", "Makefile"):
+        assert (unpacked / name).exists()
+
+
+def test_one_package_of_onnxruntime_at_a_time(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        lines = archive.read(name).decode().splitlines()
+    needs = [line.removeprefix("Requires-Dist: ") for line in lines if line.startswith("Requires-Dist: onnxruntime")]
+    assert {need.split("extra == ")[-1].strip("'\"") for need in needs} == {"onnxruntime", "onnxruntime-gpu"}
+    assert len(needs) == 2
 
 
 def test_editable_install_is_the_checkout():

@@ -3,7 +3,7 @@
 from zeus_trt.zeus_graph.controller import StepController
 from zeus_trt.zeus_graph.fold import fold
 from zeus_trt.zeus_graph.plan import PRESETS, WINDOWS, StepPlan
-from zeus_trt.zeus_graph.predictor import PREDICTORS, Predictor
+from zeus_trt.zeus_graph.predictor import PREDICTORS, Predictor, choose_predictor
 from zeus_trt.zeus_graph.sampling_program import SamplingProgram
 from zeus_trt.zeus_graph.solver_program import SolverProgram
 from zeus_trt.zeus_graph.trace import UntraceableError, trace
@@ -18,6 +18,7 @@ __all__ = [
     "StepController",
     "StepPlan",
     "UntraceableError",
+    "choose_predictor",
     "fold",
     "trace",
 ]

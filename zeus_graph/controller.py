@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from zeus_trt.zeus_graph.plan import StepPlan
-from zeus_trt.zeus_graph.predictor import Predictor, last_uses
+from zeus_trt.zeus_graph.predictor import Predictor, choose_predictor, last_uses
 
 
 class StepController:
@@ -17,13 +17,13 @@ class StepController:
 
     Args:
         plan: The step plan.
-        predictor: Name of a predictor, or a ``Predictor``.
+        predictor: Name of a predictor, or a ``Predictor``; by default the plan's, else ``zeus``.
         grid: Abscissa of every step, for linear-grid and lagrange-k (see ``Predictor.rows``).
     """
 
-    def __init__(self, plan: StepPlan, predictor: str | Predictor = "zeus", grid: Sequence[float] | None = None):
+    def __init__(self, plan: StepPlan, predictor: str | Predictor | None = None, grid: Sequence[float] | None = None):
         self.plan = plan
-        self._rows = Predictor.parse(predictor).rows(plan, grid)
+        self._rows = choose_predictor(plan, predictor).rows(plan, grid)
         self._last_use = last_uses(self._rows)
         self._kept: dict[int, torch.Tensor] = {}
         self._step = 0

@@ -3,7 +3,7 @@
 import numpy as np
 
 from zeus_trt.zeus_graph.plan import StepPlan
-from zeus_trt.zeus_graph.predictor import Predictor, Row, last_uses
+from zeus_trt.zeus_graph.predictor import Predictor, Row, choose_predictor, last_uses
 from zeus_trt.zeus_graph.prune import prune
 from zeus_trt.zeus_graph.sampling_program import SamplingProgram
 from zeus_trt.zeus_graph.solver_program import SolverProgram
@@ -12,13 +12,13 @@ from zeus_trt.zeus_graph.trace import UntraceableError
 _MOST_KEPT = 64  # outputs; the memory of a program grows with the square
 
 
-def fold(solver: SolverProgram, plan: StepPlan, predictor: str | Predictor = "zeus") -> SamplingProgram:
+def fold(solver: SolverProgram, plan: StepPlan, predictor: str | Predictor | None = None) -> SamplingProgram:
     """Multiplies the skipped steps into the full step before each of them.
 
     Args:
         solver: The traced solver.
         plan: One letter per evaluation of ``solver``.
-        predictor: Name of a predictor, or a ``Predictor``.
+        predictor: Name of a predictor, or a ``Predictor``; by default the plan's, else ``zeus``.
 
     Returns:
         The program of the whole trajectory: as many entries as the plan has full steps.
@@ -29,7 +29,7 @@ def fold(solver: SolverProgram, plan: StepPlan, predictor: str | Predictor = "ze
             serve the plan, or it measures in sigmas that the solver does not know.
     """
     plan.check_length(solver.num_evaluations)
-    predictor = Predictor.parse(predictor)
+    predictor = choose_predictor(plan, predictor)
     grid = solver.sigmas if predictor.abscissa == "sigma" else solver.timesteps
     steps = plan.full_steps
     matrices = _blocks(solver, plan, predictor.rows(plan, grid))

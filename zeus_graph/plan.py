@@ -2,14 +2,17 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph.counts import MAX_STEPS, check_count, is_whole, show
+
+if TYPE_CHECKING:
+    from zeus_trt.zeus_graph.predictor import Predictor
 
 Window = tuple[float, float]
 
@@ -31,6 +34,7 @@ class _File:
     steps: str
     full_steps: tuple[int, ...] | None = None
     nfe: int | None = None
+    predictor: dict[str, Any] | None = None
     program: dict[str, Any] | None = None
 
 
@@ -41,6 +45,7 @@ class StepPlan:
     Args:
         steps: One letter per evaluation: ``F`` full, ``X`` extrapolated, ``R`` reused.
             Case and surrounding blanks do not matter.
+        predictor: The rule that its skipped steps were calibrated with; None leaves the choice to who runs the plan.
 
     Raises:
         ZeusError: The plan is no text, is empty or longer than ``MAX_STEPS``, has another letter, skips its last
@@ -48,6 +53,7 @@ class StepPlan:
     """
 
     steps: str
+    predictor: "Predictor | None" = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.steps, str):
@@ -184,7 +190,8 @@ class StepPlan:
 
     def to_json(self) -> dict:
         """The plan as JSON data; ``from_json`` reads it back."""
-        return {"format": _FORMAT, "steps": self.steps}
+        own = {} if self.predictor is None else {"predictor": self.predictor.to_json()}
+        return {"format": _FORMAT, "steps": self.steps, **own}
 
     @classmethod
     def from_json(cls, data: dict) -> "StepPlan":
@@ -195,7 +202,9 @@ class StepPlan:
         """
         strict_json.check_format(data, _FORMAT, "plan", advice="write the plan again.")
         file = strict_json.build(data, _File, "plan", advice=_ADVICE)
-        plan = cls(file.steps)
+        from zeus_trt.zeus_graph.predictor import Predictor  # which imports this module
+
+        plan = cls(file.steps, None if file.predictor is None else Predictor.from_json(file.predictor))
         if file.full_steps not in (None, plan.full_steps) or file.nfe not in (None, plan.nfe):
             raise ZeusError(
                 f"plan: got full_steps or nfe that are not those of {plan}; expected the same. Leave them out."

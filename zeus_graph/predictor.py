@@ -291,6 +291,21 @@ def _contains(ordered: Sequence[int], step: int) -> bool:
     return place < len(ordered) and ordered[place] == step
 
 
+def choose_predictor(plan: StepPlan, asked: "str | Predictor | None") -> Predictor:
+    """The rule that is asked for; else the plan's, else ``zeus``.
+
+    Raises:
+        ZeusError: An unknown rule, or another one than that of a calibrated plan.
+    """
+    rule = None if asked is None else Predictor.parse(asked)
+    if plan.predictor is not None and rule not in (None, plan.predictor):
+        raise ZeusError(
+            f"predictor: got {rule} beside a calibrated plan, which has its own ({plan.predictor}); expected one of "
+            "the two. Leave the predictor out, or give the plan's letters alone."
+        )
+    return rule or plan.predictor or Predictor()
+
+
 def last_uses(rows: Sequence[Row | None]) -> dict[int, int]:
     """Step -> the last later step whose row reads its output; absent where nothing reads it."""
     return {source: step for step, row in enumerate(rows) for source in row or ()}

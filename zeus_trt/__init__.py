@@ -1,3 +1,54 @@
-"""zeus-trt: diffusion models with fewer network calls, on compiled engines."""
+"""zeus-trt: diffusion models with fewer network calls, on compiled engines.
+
+The names below are loaded when they are asked for: ``import zeus_trt`` loads neither torch nor diffusers.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from zeus_trt.calibrating import calibrate
+    from zeus_trt.calibration.calibrated_plan import load_plan
+    from zeus_trt.comparing import compare
+    from zeus_trt.errors import ZeusError
+    from zeus_trt.export import export_model
+    from zeus_trt.runtime import Bundle, Guidance, Session, Start, accelerate
+    from zeus_trt.zeus_graph import StepPlan as Plan
 
 __version__ = "0.1.0"
+__all__ = [
+    "Bundle",
+    "Guidance",
+    "Plan",
+    "Session",
+    "Start",
+    "ZeusError",
+    "accelerate",
+    "calibrate",
+    "compare",
+    "export_model",
+    "load_plan",
+]
+_PLACES = {
+    "calibrating": ("calibrate",),
+    "calibration.calibrated_plan": ("load_plan",),
+    "comparing": ("compare",),
+    "errors": ("ZeusError",),
+    "export": ("export_model",),
+    "runtime": ("Bundle", "Guidance", "Session", "Start", "accelerate"),
+    "zeus_graph": ("Plan",),
+}
+_RENAMED = {"Plan": "StepPlan"}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _PLACES.items():
+        if name in names:
+            found = getattr(importlib.import_module(f"{__name__}.{module}"), _RENAMED.get(name, name))
+            globals()[name] = found
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,45 +1,47 @@
 """What `zeus-trt compare` does."""
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from zeus_trt.calibration.cells import make_cells, read_plan
-from zeus_trt.calibration.compare import compare, make_folder
+from zeus_trt.calibration import compare as comparisons
+from zeus_trt.calibration.cells import check_predictors, make_cells, read_plan
+from zeus_trt.calibration.compare import make_folder
 from zeus_trt.calibration.comparison import Comparison
 from zeus_trt.calibration.peers import Peer
 from zeus_trt.calibration.quality import METRICS, check_metrics
 from zeus_trt.calibration.subject import EAGER, Subject, describe_pipeline, open_subject
 from zeus_trt.calibration.task import read_prompts
-from zeus_trt.calibration.workload import LABEL_GUIDANCE
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.loading import is_pipeline
-from zeus_trt.pipelines import open_pipeline
+from zeus_trt.pipelines import open_pipeline, refuse_mode
 from zeus_trt.runtime.request import check_run
+from zeus_trt.zeus_graph import StepPlan
 
 
-def run_comparison(
-    path: Path,
+def compare(
+    path: str | os.PathLike,
     *,
-    model: Path | None = None,
+    model: str | os.PathLike | None = None,
     backends: Sequence[str] = ("auto",),
     ratios: Sequence[int] = (0, 2, 3, 4),
-    plans: Sequence[str] = (),
-    predictors: Sequence[str] = ("zeus",),
+    plans: Sequence[str | StepPlan] = (),
+    predictors: Sequence[str] | None = None,
     steps: Sequence[int] = (50,),
     solvers: Sequence[str] = ("default",),
     peers: Sequence[str] = (),
     metrics: Sequence[str] | None = None,
-    prompts: Path | None = None,
+    prompts: str | os.PathLike | None = None,
     labels: Sequence[int] | None = None,
     num_images: int = 8,
     guidance_scale: float | None = None,
     seed: int = 0,
-    mode: str = "auto",
+    mode: str | None = None,
     rounds: int = 3,
-    output: Path | None = None,
+    output: str | os.PathLike | None = None,
     on_run: Callable[[int], None] | None = None,
 ) -> Comparison:
-    """Opens a bundle, a model folder or a pipeline, and compares what the command line asks for.
+    """Compares eager, compiled and skipped runs of a bundle, a model folder or a pipeline: time, quality, memory.
 
     Args:
         path: A bundle, a model folder, or a diffusers pipeline, as a folder or an id of the hub.
@@ -50,29 +52,36 @@ def run_comparison(
         metrics: Of ``METRICS``; all by default.
         prompts: A file with a prompt per line, for pipelines.
         labels: Class labels, one per sample, in turn.
-        guidance_scale: The pipeline's own by default, 2 of class labels; 1 turns it off.
+        guidance_scale: The pipeline's own by default, else as in ``choose_guidance``; 1 turns it off.
         seed: Sample k draws its noise from seed + k.
         num_images: As in ``compare``, and so on.
-        mode: As in ``Session.generate``.
+        mode: As in ``Session.generate``; a pipeline has its own loop.
 
     Raises:
         ZeusError: An unknown backend, peer, metric, solver or predictor, and as ``open_subject`` and ``compare``.
     """
+    path, output = Path(path), None if output is None else Path(output)
     parsed = [peer for text in peers for peer in Peer.parse(text)]
     metrics = METRICS if metrics is None else tuple(metrics)
     check_metrics(metrics)
     for count in steps:
         check_run(count, num_images, seed)
     named = [read_plan(text) for text in plans]
+    backends = (*backends, EAGER) if parsed and EAGER not in backends else tuple(backends)
+    if mode is not None and is_pipeline(model or path):
+        raise refuse_mode(mode)
+    check_predictors(predictors or (), named)
     if output is not None:
         make_folder(output)
-    backends = (*backends, EAGER) if parsed and EAGER not in backends else tuple(backends)
+    model, prompts = (None if file is None else Path(file) for file in (model, prompts))
     subject = _open(path, model, backends, prompts, labels, guidance_scale, seed, output)
     cells = make_cells(
         subject.workload, backends=subject.asked, ratios=ratios, plans=named, predictors=predictors, steps=steps,
-        solvers=solvers, peers=parsed, mode=mode,
+        solvers=solvers, peers=parsed, mode=mode or "auto",
     )  # fmt: skip
-    return compare(subject, cells, num_images=num_images, rounds=rounds, metrics=metrics, output=output, on_run=on_run)
+    return comparisons.compare(
+        subject, cells, num_images=num_images, rounds=rounds, metrics=metrics, output=output, on_run=on_run
+    )
 
 
 def _open(
@@ -94,7 +103,6 @@ def _open(
         return describe_pipeline(workload, backends)
     if prompts and path.exists():
         raise ZeusError("--prompts: got a file for a model of class labels; expected --label. Leave it out.")
-    scale = LABEL_GUIDANCE if guidance_scale is None else guidance_scale
     return open_subject(
-        path, model=model, backends=backends, labels=labels, guidance_scale=scale, seed=seed, folder=output
+        path, model=model, backends=backends, labels=labels, guidance_scale=guidance_scale, seed=seed, folder=output
     )

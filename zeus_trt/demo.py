@@ -32,7 +32,7 @@ def run_demo(
 
     say("exporting the digits model to ONNX, and verifying it (10-20 s) ...")
     with as_file(files("zeus_trt.demo_models") / "digits-unet-flow") as model:
-        subject = open_subject(model, folder=output, guidance_scale=2.0, seed=7)
+        subject = open_subject(model, folder=output, seed=7)
     say(f"sampling {num_images} digits with r = 0, 2, 3, 4 ...")
     cells = make_cells(subject.workload, ratios=(0, 2, 3, 4), steps=(50,))
     return compare(subject, cells, num_images=num_images, rounds=rounds, output=output, on_run=on_run)

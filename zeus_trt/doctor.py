@@ -1,8 +1,8 @@
 """What is installed, and what can build and run here."""
 
-import io
 import os
 import shutil
+import textwrap
 from dataclasses import asdict, dataclass
 
 from zeus_trt.machine import describe_machine, find_version
@@ -29,10 +29,17 @@ class Backend:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The machine, the libraries and the backends."""
+    """The machine, the libraries and the backends.
+
+    Args:
+        machine: Facts by name.
+        backends: One for each kind of engine.
+        problems: Sentences about packages that are in each other's way.
+    """
 
     machine: dict[str, str]
     backends: tuple[Backend, ...]
+    problems: tuple[str, ...] = ()
 
     def to_json(self) -> dict:
         """The diagnosis as JSON data."""
@@ -40,20 +47,15 @@ class Diagnosis:
 
     def to_table(self) -> str:
         """The diagnosis as text for the terminal."""
-        from rich import box
-        from rich.console import Console
-        from rich.markup import escape
-        from rich.table import Table
-
-        table = Table("backend", "package", "builds here", "runs here", "how to get it", box=box.SIMPLE_HEAD)
+        width = shutil.get_terminal_size().columns
+        lines = [_fit(f"{name:<14}{value}", width) for name, value in self.machine.items()]
+        lines += ["", f"{'backend':<14}{'builds':<8}{'runs':<6}package"]
         for backend in self.backends:
-            table.add_row(
-                backend.name, backend.package, _say(backend.builds), _say(backend.runs), escape(backend.advice)
-            )
-        text = io.StringIO()
-        text.writelines(f"{name:<14}{value}\n" for name, value in self.machine.items())
-        Console(file=text, width=110).print(table)
-        return text.getvalue().rstrip("\n")
+            facts = f"{backend.name:<14}{_say(backend.builds):<8}{_say(backend.runs):<6}{backend.package}"
+            lines.append(_fit(facts, width, 28))
+            if backend.advice:
+                lines.append(_fit(" " * 14 + backend.advice, width))
+        return "\n".join([*lines, *(_fit(problem, width, 2) for problem in self.problems)])
 
 
 def examine() -> Diagnosis:
@@ -73,7 +75,7 @@ def examine() -> Diagnosis:
                 _package("onnxruntime", "onnxruntime-gpu"),
                 exports,
                 _has_cpu_provider(),
-                "" if _has_cpu_provider() else "pip install onnxruntime",
+                "" if _has_cpu_provider() else "pip install 'zeus-trt[onnxruntime]'",
             ),
             Backend(
                 "aot-inductor",
@@ -97,7 +99,28 @@ def examine() -> Diagnosis:
                 f"{_advise(rtx and polygraphy, 'tensorrt-rtx', gpu)}{untested}",
             ),
         ),
+        _find_problems(),
     )
+
+
+def _find_problems() -> tuple[str, ...]:
+    """Both packages of ONNX Runtime write one folder: what was installed last wins, and removing one breaks both."""
+    both = [name for name in ("onnxruntime", "onnxruntime-gpu") if find_version(name)]
+    if len(both) < 2:
+        return ()
+    return (
+        "onnxruntime and onnxruntime-gpu are both installed, and overwrite each other's files. Run `pip uninstall -y "
+        "onnxruntime onnxruntime-gpu`, then install one: `pip install onnxruntime`, or with a CUDA GPU `pip install "
+        "onnxruntime-gpu`.",
+    )
+
+
+def _fit(line: str, width: int, indent: int = 14) -> str:
+    wrapped = textwrap.wrap(
+        line, max(width, 40), subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False,
+        drop_whitespace=True, replace_whitespace=False,
+    )  # fmt: skip
+    return "\n".join(wrapped)
 
 
 def _advise(installed: object, extra: str, gpu: bool) -> str:

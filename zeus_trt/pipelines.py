@@ -1,7 +1,8 @@
 """Pipelines, opened as the command line asks for them."""
 
 import inspect
-from collections.abc import Collection, Sequence
+import json
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,22 +64,33 @@ def open_pipeline(
     if bool(prompts) == bool(labels):
         found = "prompts and labels" if prompts else "none for a pipeline"
         raise ZeusError(f"prompt: got {found}; expected prompts or labels, one or more. Give one of the two.")
+    if strength is not None and not image:
+        raise ZeusError(f"strength: got {strength:g} without a picture; expected one. Give --image, or leave it out.")
+    arguments: dict[str, Any] = {"guidance_scale": guidance_scale, "negative_prompt": negative_prompt}
+    arguments |= {"num_frames": frames, "strength": strength}
+    found = _find_class(model)
+    if found:  # what its call takes is known before anything is loaded
+        own = inspect.signature(found.__call__).parameters
+        early = {name: value for name, value in arguments.items() if value is not None and name != "strength"}
+        _check_content(found.__name__, own, labels)
+        _check_arguments(found.__name__, own, {**early, "height": size} if size and not image else early)
+        _check_negative(found.__name__, own, arguments)
     device, picture = _choose_device(device), _read_image(image) if image else None
     opened = Bundle.open(bundle) if bundle else None
     pipeline = load_pipeline(model, _TYPES[dtype])
     if picture:
         pipeline = _take_image(pipeline)
     takes = inspect.signature(pipeline.__call__).parameters
-    _check_content(pipeline, takes, labels)
-    arguments: dict[str, Any] = {"guidance_scale": guidance_scale, "negative_prompt": negative_prompt}
-    arguments |= {"num_frames": frames, "strength": strength}
+    _check_content(type(pipeline).__name__, takes, labels)
+    _check_labels(pipeline, labels)
+    _check_negative(type(pipeline).__name__, takes, arguments, pipeline)
     if picture:
         size = size or (_round_size(pipeline, picture) if "height" in takes else None)
         arguments["image"] = picture.resize(size[::-1]) if size else picture
     if size and (not picture or "height" in takes):  # else the picture says it
         arguments |= {"height": size[0], "width": size[1]}
     given = {name: value for name, value in arguments.items() if value is not None}
-    _check_arguments(pipeline, takes, given)
+    _check_arguments(type(pipeline).__name__, takes, given)
     pipeline.to(device)
     pipeline.set_progress_bar_config(disable=True)
     return PipelineWorkload(pipeline, prompts or labels or (), given, seed, opened)
@@ -95,14 +107,54 @@ def _choose_device(name: str | None) -> str:
     return name
 
 
-def _check_content(pipeline: Any, takes: Collection[str], labels: Sequence[int] | None) -> None:
-    name, content = type(pipeline).__name__, "class_labels" if labels else "prompt"
+def refuse_mode(mode: str) -> ZeusError:
+    """What a mode of sessions is answered with for a pipeline."""
+    return ZeusError(f"mode: got {mode} for a pipeline, which has its own loop; expected a bundle. Leave it out.")
+
+
+def _find_class(model: str) -> Any:
+    """The class that a pipeline folder names, if diffusers has it; nothing is loaded."""
+    import diffusers
+
+    try:
+        name = json.loads((Path(model) / "model_index.json").read_text(encoding="utf-8"))["_class_name"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    found = getattr(diffusers, name, None) if isinstance(name, str) else None
+    return found if inspect.isclass(found) else None
+
+
+def _check_negative(
+    name: str, takes: Mapping[str, inspect.Parameter], given: Mapping[str, Any], pipeline: Any = None
+) -> None:
+    """Refuses a negative prompt that nothing would read: guidance is off, or the denoiser is told its scale."""
+    if given["negative_prompt"] is None:
+        return
+    asked = "true_cfg_scale" if "true_cfg_scale" in takes else "guidance_scale"
+    scale = given.get(asked)
+    if scale is None and asked in takes:
+        scale = takes[asked].default
+    told = getattr(getattr(getattr(pipeline, "unet", None), "config", None), "time_cond_proj_dim", None)
+    if told or (isinstance(scale, int | float) and scale <= 1):
+        found = f"{asked} is {scale:g}" if not told else "its denoiser is told the scale"
+        raise ZeusError(
+            f"{name_option('negative_prompt')}: got it for a {name} without guidance ({found}); expected guidance "
+            "above 1, without which nothing reads it. Leave it out, or raise the scale."
+        )
+
+
+def _check_content(name: str, takes: Collection[str], labels: Sequence[int] | None) -> None:
+    content = "class_labels" if labels else "prompt"
     if content not in takes:
         wanted = [option for argument, option in _CONTENTS.items() if argument in takes]
         raise ZeusError(
             f"{_CONTENTS[content]}: got it for a {name}; expected {' or '.join(wanted) or 'a pipeline that takes it'}. "
             "Give that instead."
         )
+
+
+def _check_labels(pipeline: Any, labels: Sequence[int] | None) -> None:
+    name = type(pipeline).__name__
     count = getattr(getattr(getattr(pipeline, "transformer", None), "config", None), "num_embeds_ada_norm", None)
     wrong = [label for label in labels or () if not 0 <= label < (count or label + 1)]
     if wrong:
@@ -111,13 +163,13 @@ def _check_content(pipeline: Any, takes: Collection[str], labels: Sequence[int] 
         )
 
 
-def _check_arguments(pipeline: Any, takes: Collection[str], given: Collection[str]) -> None:
-    unknown = [name for name in given if name not in takes]
+def _check_arguments(name: str, takes: Collection[str], given: Collection[str]) -> None:
+    unknown = [argument for argument in given if argument not in takes]
     if unknown:
         known = ("guidance_scale", "negative_prompt", "height", "num_frames", "image", "strength")
-        options = [name_option(name) for name in known if name in takes]
+        options = [name_option(argument) for argument in known if argument in takes]
         raise ZeusError(
-            f"{name_option(unknown[0])}: got it for a {type(pipeline).__name__}; expected some of "
+            f"{name_option(unknown[0])}: got it for a {name}; expected some of "
             f"{', '.join(options) or 'no option'}. Leave it out."
         )
 

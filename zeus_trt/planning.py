@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.zeus_graph import Predictor, SamplingProgram, SolverProgram, StepPlan, fold, trace
+from zeus_trt.zeus_graph import SamplingProgram, SolverProgram, StepPlan, choose_predictor, fold, trace
 from zeus_trt.zeus_graph.plan import read_window
 
 if TYPE_CHECKING:
     from PIL import Image
 
+DEFAULT_STEPS, DEFAULT_RATIO = 50, 3
 _COLOURS = {"F": "#1f4e79", "X": "#e08a1e", "R": "#c9c9c9"}
 _MEANINGS = {"F": "full", "X": "extrapolated", "R": "reused"}
 
@@ -59,9 +60,9 @@ class Planned:
 
 
 def make_plan(
-    steps: int,
-    ratio: int,
-    window: str = "default",
+    steps: int | None = None,
+    ratio: int | None = None,
+    window: str | None = None,
     nfe: int | None = None,
     text: str | None = None,
     scheduler: Path | None = None,
@@ -70,34 +71,48 @@ def make_plan(
     """Makes a plan from what the command line gives.
 
     Args:
-        steps: Solver steps; evaluations of the denoiser where there is no scheduler.
-        ratio: Skipped steps after each full one.
-        window: Name of a window, or two fractions such as ``0.2,0.1``.
+        steps: Solver steps, 50 by default; evaluations of the denoiser where there is no scheduler.
+        ratio: Skipped steps after each full one; 3 by default.
+        window: Name of a window, or two fractions such as ``0.2,0.1``; ``default`` by default.
         nfe: Spread this many full steps evenly, instead of ``ratio``.
         text: The plan itself, or the .json of a calibrated one, instead of all of these.
         scheduler: Config of a diffusers scheduler, a file or its folder, to lay the plan on.
         predictor: The rule that fills skipped steps of the program; by default a calibrated plan's own, else ``zeus``.
 
     Raises:
-        ZeusError: An invalid plan, no such scheduler, or one that is not linear.
+        ZeusError: An invalid plan, two of the ways to give one, no such scheduler, or one that is not linear.
     """
+    _check_one(plan=text, nfe=nfe, ratio=ratio)
+    _check_one(plan=text, window=window)
+    _check_one(nfe=nfe, window=window)
+    written = None if text is None else _read(text, predictor)
+    if steps is None:
+        steps = written.num_steps if written and not scheduler else DEFAULT_STEPS
     solver = trace(_load(scheduler), steps) if scheduler else None
     count = solver.num_evaluations if solver else steps
-    own: str | Predictor = "zeus"
-    if text is not None:
-        plan, own = _read(text)
+    if written:
+        plan = written.check_length(count)
     elif nfe is not None:
         plan = StepPlan.spread(count, nfe)
     else:
-        plan = StepPlan.uniform(count, ratio, read_window(window))
-    return Planned(plan, solver, fold(solver, plan, own if predictor is None else predictor) if solver else None)
+        plan = StepPlan.uniform(count, DEFAULT_RATIO if ratio is None else ratio, read_window(window or "default"))
+    return Planned(plan, solver, fold(solver, plan, predictor) if solver else None)
 
 
-def _read(text: str) -> tuple[StepPlan, str | Predictor]:
-    from zeus_trt.calibration.calibrated_plan import CalibratedPlan, read_plan
+def _check_one(**asked: Any) -> None:
+    given = [name for name, value in asked.items() if value is not None]
+    if len(given) > 1:
+        raise ZeusError(
+            f"{given[0]}: got it beside {given[1]}; expected one of {', '.join(asked)}. Leave the other out."
+        )
 
-    read = read_plan(text)
-    return (read.chosen.plan, read.chosen.predictor) if isinstance(read, CalibratedPlan) else (read, "zeus")
+
+def _read(text: str, predictor: str | None) -> StepPlan:
+    from zeus_trt.calibration.calibrated_plan import load_plan
+
+    plan = load_plan(text)
+    choose_predictor(plan, predictor)
+    return plan
 
 
 def _load(path: Path) -> Any:

@@ -1,5 +1,6 @@
 """What `zeus-trt run` does."""
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -7,18 +8,22 @@ from pathlib import Path
 from typing import Any
 
 from zeus_trt.calibration.calibrated_plan import CalibratedPlan
-from zeus_trt.calibration.pipeline_workload import EAGER, PipelineWorkload
-from zeus_trt.calibration.workload import SessionWorkload, Workload, choose_guidance
+from zeus_trt.calibration.pipeline_workload import EAGER, PipelineWorkload, refuse_backend
+from zeus_trt.calibration.workload import SessionWorkload, Workload, check_labels, choose_guidance
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.loading import is_pipeline
 from zeus_trt.files import check_place
 from zeus_trt.media import check_format, check_kind, write_media
-from zeus_trt.pipelines import name_option, open_pipeline
+from zeus_trt.pipelines import name_option, open_pipeline, refuse_mode
+from zeus_trt.planning import DEFAULT_RATIO
 from zeus_trt.runtime import Bundle
 from zeus_trt.runtime.engines import choose_engine
+from zeus_trt.runtime.manifest import FILE_NAME as MANIFEST
 from zeus_trt.runtime.report import Report
 from zeus_trt.runtime.request import check_run
-from zeus_trt.zeus_graph import Predictor, StepPlan
+from zeus_trt.zeus_graph import Predictor, StepPlan, choose_predictor
+
+logger = logging.getLogger(__name__)
 
 NUM_LABELLED = 8
 """Images of a bundle, where nothing is asked; a pipeline makes one per prompt."""
@@ -48,19 +53,20 @@ def run_model(
     model: str,
     output: Path,
     *,
-    ratio: int = 3,
+    ratio: int | None = None,
     plan: StepPlan | CalibratedPlan | None = None,
     num_images: int | None = None,
     steps: int = 50,
     seed: int = 0,
-    predictor: str = "zeus",
+    predictor: str | None = None,
     backend: str | None = None,
-    mode: str = "auto",
+    mode: str | None = None,
     guidance_scale: float | None = None,
     labels: Sequence[int] | None = None,
     compare_full: bool = False,
     progress: Callable[[], AbstractContextManager] | None = None,
     warn: Callable[[str], Any] = print,
+    say: Callable[[str], Any] = print,
     **asked: Any,
 ) -> list[Made]:
     """Samples a bundle of class labels, or a diffusers pipeline, and writes pictures or a video.
@@ -68,15 +74,15 @@ def run_model(
     Args:
         model: A bundle, a pipeline folder, or a pipeline's id on the hub.
         output: The file to write; its ending says what.
-        ratio: Skipped steps after each full one.
+        ratio: Skipped steps after each full one; 3 by default.
         plan: What happens at each step, instead of ``ratio``; a calibrated one brings its predictor.
         num_images: How many, and no fewer than prompts or labels, which take turns; by default 8 of class labels, else
             one per prompt.
         steps: Solver steps.
         seed: Image k draws its noise from seed + k.
-        predictor: The rule that fills skipped steps.
+        predictor: The rule that fills skipped steps; by default ``zeus``, or a calibrated plan's own.
         backend: Which engine; by default the bundle's best, and ``eager`` for a pipeline without a bundle.
-        mode: As in ``Session.generate``; a pipeline has its own loop.
+        mode: As in ``Session.generate``; a pipeline has its own loop, and takes none.
         guidance_scale: The pipeline's own by default.
         labels: Of a model of class labels.
         compare_full: Write the full run too, beside it.
@@ -91,24 +97,40 @@ def run_model(
     files = [output, *([output.with_name(f"{output.stem}-full{output.suffix}")] if compare_full else [])]
     for file in files:
         check_place(file)
-    _spread(ratio)(1), Predictor.parse(predictor)  # each refuses what is none, before anything loads
     check_run(steps, 1 if num_images is None else num_images, seed)
+    _check_plan(plan, ratio, predictor)
+    choose = _spread(DEFAULT_RATIO if ratio is None else ratio)
     asked = {name: value for name, value in asked.items() if value not in (None, ())}
-    workload, backend = _open(model, backend, labels, guidance_scale, seed, asked)
+    workload, backend = _open(model, backend, mode, labels, guidance_scale, seed, asked)
     plan, rule_of_skipped = _fit_plan(plan, predictor, workload, steps, backend, warn)
     count = _count_images(num_images, workload)
     check_run(steps, count, seed)
     check_kind(output, is_video=isinstance(workload, PipelineWorkload) and workload.makes_videos)
     made = []
-    for file, wanted in zip(files, (plan or _spread(ratio), _spread(0)), strict=False):
+    for file, wanted in zip(files, (plan or choose, _spread(0)), strict=False):
         with progress() if progress else nullcontext() as bar:
             sample = workload.sample(
-                wanted, range(count), num_steps=steps, backend=backend, mode=mode, predictor=rule_of_skipped,
+                wanted, range(count), num_steps=steps, backend=backend, mode=mode or "auto", predictor=rule_of_skipped,
                 on_call=None if bar is None else bar.update,
             )  # fmt: skip
         write_media(sample.images, file)
         made.append(Made(file, sample.report))
     return made
+
+
+def _check_plan(plan: StepPlan | CalibratedPlan | None, ratio: int | None, predictor: str | None) -> None:
+    """Refuses a ratio or a rule that is none, and one that would have no effect."""
+    if plan is not None and ratio is not None:
+        raise ZeusError(f"ratio: got {ratio} beside a plan; expected one of the two. Leave one out.")
+    written = plan.plan if isinstance(plan, CalibratedPlan) else plan
+    if written is None:
+        written = _spread(DEFAULT_RATIO if ratio is None else ratio)(1)
+    choose_predictor(written, predictor)
+    if predictor is not None and (ratio == 0 or (plan is not None and written.nfe == written.num_steps)):
+        raise ZeusError(
+            f"predictor: got {predictor} for a run that skips no step; expected none, since there is nothing to "
+            "predict. Leave it out."
+        )
 
 
 def _spread(ratio: int) -> Callable[[int], StepPlan]:
@@ -118,6 +140,7 @@ def _spread(ratio: int) -> Callable[[int], StepPlan]:
 def _open(
     model: str,
     backend: str | None,
+    mode: str | None,
     labels: Sequence[int] | None,
     guidance_scale: float | None,
     seed: int,
@@ -125,17 +148,23 @@ def _open(
 ) -> tuple[PipelineWorkload | SessionWorkload, str]:
     """What is sampled, and the engine that it runs on."""
     if is_pipeline(model):
+        if mode is not None:
+            raise refuse_mode(mode)
+        if backend not in (None, EAGER) and "bundle" not in asked:
+            raise refuse_backend(backend)
         if backend == EAGER and "bundle" in asked:
             raise ZeusError(
                 "--engine: got it with --backend eager, which runs none; expected one of the two. Leave one."
             )
         pipeline = open_pipeline(model, labels=labels, guidance_scale=guidance_scale, seed=seed, **asked)
         return pipeline, backend or ("auto" if pipeline.bundle else EAGER)
-    bundle = Bundle.open(model)
-    if asked:
+    if asked and (Path(model) / MANIFEST).is_file():
         raise ZeusError(f"{name_option(next(iter(asked)))}: got it for a bundle; expected a pipeline. Leave it out.")
-    engine = choose_engine(bundle, backend or "auto")[0]
+    bundle = Bundle.open(model)
+    check_labels(bundle, labels)
     guidance_scale = choose_guidance(bundle, guidance_scale)
+    engine, reason = choose_engine(bundle, backend or "auto")
+    logger.info("runs %s: %s", engine.backend, reason)
     return SessionWorkload(bundle, labels, guidance_scale, seed, {engine.backend: engine}), engine.backend
 
 
@@ -151,12 +180,12 @@ def _count_images(asked: int | None, workload: PipelineWorkload | SessionWorkloa
 
 def _fit_plan(
     plan: StepPlan | CalibratedPlan | None,
-    predictor: str,
+    predictor: str | None,
     workload: Workload,
     num_steps: int,
     backend: str,
     warn: Callable[[str], Any],
-) -> tuple[StepPlan | None, str | Predictor]:
+) -> tuple[StepPlan | None, str | Predictor | None]:
     """The plan and what fills its skipped steps; a calibrated one is checked, and brings its own."""
     if not isinstance(plan, CalibratedPlan):
         return plan, predictor

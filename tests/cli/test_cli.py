@@ -61,7 +61,7 @@ def test_compare(bundle, tmp_path):
     done = call("compare", bundle, *options, "-o", tmp_path / "report", "--json")
     data = last_json(done)
     assert [row["nfe"] for row in data["rows"]] == [8, 5]
-    assert "PSNR dB" in done.stdout
+    assert "PSNR dB" in done.stderr
     assert (tmp_path / "report" / "grid.png").is_file()
 
 
@@ -102,7 +102,7 @@ def test_doctor_says_what_runs_here():
     assert backends["onnxruntime"]["runs"]
     assert backends["onnxruntime"]["builds"]
     assert not backends["tensorrt"]["runs"] or torch.cuda.is_available()
-    assert "zeus-trt[tensorrt]" in done.stdout
+    assert "zeus-trt[tensorrt]" in done.stderr
 
 
 def damaged(bundle, tmp_path):

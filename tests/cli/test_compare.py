@@ -27,8 +27,8 @@ def test_compare_takes_lists_and_writes_a_report(bundle, tmp_path):
         (solver, steps) for solver in ("default", "dpmpp-2m") for steps in (6, 4)
     }
     assert all(row["nfe"] == row["plan"].count("F") for row in data["rows"])
-    assert "no eager reference: give the model folder with --model" in done.stdout
-    assert "lpips: not available" in done.stdout
+    assert "no eager reference: give the model folder with --model" in done.stderr
+    assert "lpips: not available" in done.stderr
     assert (tmp_path / "report" / "report.html").is_file()
 
 

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import click
 
+from zeus_trt.cli.command import QUIET, is_on
+from zeus_trt.cli.command import say as say_remark
 from zeus_trt.cli.group import main
-from zeus_trt.cli.options import Range, echo_json, json_option
+from zeus_trt.cli.options import Range
 
 gpu_option = click.option("--gpu", multiple=True, help="What to build for, such as sm_89.  [default: this machine]")
 range_option = click.option(
@@ -40,29 +42,33 @@ def with_tensorrt_options(command):
 @click.option("--guidance/--no-guidance", default=None, help="Whether guidance doubles the batch.")
 @click.option("--model", type=click.Path(path_type=Path), help="The exported model; for aot-inductor.")
 @with_tensorrt_options
-@json_option
-def build(bundle, backend, gpu, precision, ranges, guidance, model, as_json, **options) -> None:
+def build(bundle, backend, gpu, precision, ranges, guidance, model, **options) -> dict:
     """Build an engine of BUNDLE, unless it has one that differs in nothing."""
     from zeus_trt.export.build import build_engine
     from zeus_trt.export.retrace import choose_trace
     from zeus_trt.export.tensorrt import TensorRTOptions
 
+    if model and backend in ("tensorrt", "tensorrt-rtx"):
+        raise click.UsageError(f"--model has no effect for {backend}, which reads the graph: leave it out")
     with show_progress() as on_progress:
         record = build_engine(
             bundle, backend, gpu=gpu, precision=precision, guidance=guidance, ranges=read_ranges(ranges),
             options=TensorRTOptions(**options), trace=choose_trace(bundle, model), on_progress=on_progress, say=say,
         )  # fmt: skip
     echo_engine(record)
-    echo_json(as_json, json.loads(record.to_json()))
+    return json.loads(record.to_json())
 
 
 @contextlib.contextmanager
 def show_progress() -> Iterator[Callable[[str, float], None]]:
-    """A bar on stderr, if that is a terminal; nothing is left of it, whatever happens in the block."""
+    """A bar on a terminal, of which nothing is left, whatever happens in the block; else a line for each thing done."""
     from tqdm import tqdm
 
+    if not sys.stderr.isatty():
+        yield _Lines().show
+        return
     form = "{desc} {percentage:3.0f}%|{bar}| {elapsed}"
-    with tqdm(total=100, leave=False, disable=None, delay=0.2, file=sys.stderr, bar_format=form) as bar:
+    with tqdm(total=100, leave=False, disable=is_on(QUIET), delay=0.2, file=sys.stderr, bar_format=form) as bar:
 
         def show(step: str, done: float) -> None:
             bar.set_description_str(step, refresh=False)
@@ -72,14 +78,33 @@ def show_progress() -> Iterator[Callable[[str, float], None]]:
 
 
 def say(text: str) -> None:
+    """Prints a remark above the bar."""
     from tqdm import tqdm
 
-    tqdm.write(text, file=sys.stderr)
+    if sys.stderr.isatty() and not is_on(QUIET):
+        tqdm.write(text, file=sys.stderr)
+    else:
+        say_remark(text)
+
+
+class _Lines:
+    """What a builder does, where no bar can be drawn."""
+
+    def __init__(self) -> None:
+        self._step = ""
+
+    def show(self, step: str, done: float) -> None:
+        if step != self._step:
+            self._step = step
+            say_remark(f"{step} ...")
 
 
 def read_ranges(ranges) -> dict:
     from zeus_trt.export.profile import SizeRange
 
+    names = [name for name, _, _ in ranges]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise click.UsageError(f"{twice[0]} has two ranges: give one of them")
     return {name: SizeRange(low, low, high) for name, low, high in ranges}
 
 

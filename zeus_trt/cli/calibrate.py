@@ -4,13 +4,24 @@ from pathlib import Path
 
 import click
 
+from zeus_trt.cli.command import say
 from zeus_trt.cli.group import main
-from zeus_trt.cli.options import Number, Numbers, echo_json, guidance_option, json_option, progress
+from zeus_trt.cli.options import Number, Numbers, guidance_option, progress
 
 _path = click.Path(path_type=Path)
 
 
-@main.command()
+_GOALS = ("nfe", "speedup", "min_psnr")
+_RECORDING = ("trajectories", "num_trajectories", "num_validation", "max_calls")
+
+
+@main.command(
+    exclusive=(
+        ("check", "pareto"),
+        *(("check", name) for name in (*_GOALS, *_RECORDING)),
+        *(("pareto", name) for name in _GOALS),
+    )
+)
 @click.argument("model")
 @click.option("--steps", type=click.IntRange(1), default=50, show_default=True, help="Solver steps.")
 @click.option("--solver", default="default", show_default=True, help="The checkpoint's own, or euler, unipc ...")
@@ -31,45 +42,28 @@ _path = click.Path(path_type=Path)
 @click.option("--max-calls", type=click.IntRange(1), help="Most denoiser evaluations of measuring, per budget.")
 @click.option("--seed", default=0, show_default=True, help="Of the samples and the search.")
 @click.option("-o", "--output", type=_path, help="Plan to write (.json); with --pareto a .csv and a .png.")
-@json_option
-def calibrate(model, nfe, speedup, min_psnr, pareto, check, output, as_json, **options) -> None:
+def calibrate(model, nfe, speedup, min_psnr, pareto, check, output, **options) -> dict:
     """Find the best plan for a bundle or a pipeline, its solver and a budget, from a few of its own trajectories."""
     from zeus_trt.calibration.calibrated_plan import CalibratedPlan
-    from zeus_trt.calibration.goals import check_plan, reach
+    from zeus_trt.calibration.goals import Goal, check_plan, reach
     from zeus_trt.calibration.pareto import trace_pareto
     from zeus_trt.calibration.task import open_task
 
     if not check and output is None:
         raise click.UsageError("-o is needed: where the plan goes")
-    goal = _choose_goal(check, pareto, nfe, speedup, min_psnr)
+    goal = None if check or pareto else Goal(nfe, speedup, min_psnr)
     if output:
         _prepare(output, pareto)
     with progress(None) as bar:
-        task = open_task(model, on_calls=bar.update, **options)
+        task = open_task(model, on_calls=bar.update, keep_beside=None if check else output, **options)
+        if task.trajectories:
+            say(f"trajectories are kept in {task.trajectories}: an interrupted calibration goes on from there")
         found = CalibratedPlan.load(check) if check else None
         result = check_plan(task, found) if found else reach(task, goal) if goal else trace_pareto(task)
     if output:
         result.save(output)
     click.echo(result.describe())
-    echo_json(as_json, result.to_json())
-
-
-def _choose_goal(check, pareto, nfe, speedup, min_psnr):
-    from zeus_trt.calibration.goals import Goal
-
-    if not (check or pareto):
-        return Goal(nfe, speedup, min_psnr)
-    asked = {
-        "--check": check,
-        "--pareto": pareto or None,
-        "--budget": nfe,
-        "--speedup": speedup,
-        "--min-psnr": min_psnr,
-    }
-    given = [name for name, value in asked.items() if value is not None]
-    if len(given) > 1:
-        raise click.UsageError(f"{' and '.join(given)} exclude each other: give one of them")
-    return None
+    return result.to_json()
 
 
 def _prepare(output: Path, pareto: bool) -> None:
@@ -79,6 +73,11 @@ def _prepare(output: Path, pareto: bool) -> None:
 
     if output.suffix != ".json" and not pareto:
         raise ZeusError(f"output: got {output.name}; expected a plan's name such as plan.json. Change the ending.")
+    if pareto and output.suffix not in ("", ".csv", ".png"):
+        raise ZeusError(
+            f"output: got {output.name}; expected a name such as curve.csv, beside which the plot goes. Change the "
+            "ending."
+        )
     output.parent.mkdir(parents=True, exist_ok=True)
     check_place(output)
     for file in (output.with_suffix(".csv"), output.with_suffix(".png")) if pareto else ():

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from zeus_trt.cli.group import main
-from zeus_trt.cli.options import Names, Numbers, echo_json, guidance_option, json_option, progress
+from zeus_trt.cli.options import Names, Numbers, guidance_option, progress
 
 
 @main.command()
@@ -17,7 +17,7 @@ from zeus_trt.cli.options import Names, Numbers, echo_json, guidance_option, jso
 )
 @click.option("--plans", type=Names(), default=(), help="More step plans: FFXRF,... or JSON files.")
 @click.option(
-    "--predictors", "--predictor", default="zeus", show_default=True, type=Names(), help="Fill skipped steps."
+    "--predictors", "--predictor", type=Names(), help="Fill skipped steps.  [default: zeus, or the plan's own]"
 )
 @click.option("--steps", type=Numbers(1), default="50", show_default=True, help="Solver steps.")
 @click.option("--solvers", default="default", show_default=True, type=Names(), help="Such as euler,dpmpp-2m.")
@@ -28,17 +28,16 @@ from zeus_trt.cli.options import Names, Numbers, echo_json, guidance_option, jso
 @click.option("--num-images", type=click.IntRange(1), default=8, show_default=True)
 @guidance_option
 @click.option("--seed", default=0, show_default=True, help="Image k has the noise of seed + k.")
-@click.option("--mode", default="auto", show_default=True, help="auto, program, or step.")
+@click.option("--mode", help="For bundles: auto, program, or step.  [default: auto]")
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Timed runs of each row.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Folder for the report; resumed.")
-@json_option
-def compare(output, as_json, **options) -> None:
+def compare(output, **options) -> dict:
     """Compare eager, compiled and skipped runs of a model: time, quality, memory."""
-    from zeus_trt.comparing import run_comparison
+    from zeus_trt import comparing
 
     with progress(None) as bar:
-        comparison = run_comparison(output=output, on_run=bar.update, **options)
+        comparison = comparing.compare(output=output, on_run=bar.update, **options)
     click.echo(comparison.to_table())
     if output:
         click.echo(f"report: {output / 'report.html'}")
-    echo_json(as_json, comparison.to_json())
+    return comparison.to_json()

@@ -1,10 +1,13 @@
 """Exporting, and verifying what was exported."""
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from zeus_trt.cli.build import echo_engine, gpu_option, range_option, read_ranges, say, show_progress
+from zeus_trt.cli.command import say as say_remark
 from zeus_trt.cli.group import main
 from zeus_trt.cli.options import Argument, Number, Numbers, Range, Size
 
@@ -35,13 +38,13 @@ def read_batch(ctx, param, value):
 @click.option("--batch", metavar="LOW-HIGH", callback=read_batch, help="Images at once that engines serve.")
 @range_option
 @click.option("--overwrite", is_flag=True, help="Replace an existing bundle.")
-def export(model, output, backends, gpu, batch, ranges, steps, arguments, **settings) -> None:
+def export(model, output, backends, gpu, batch, ranges, steps, arguments, **settings) -> dict:
     """Export MODEL to a bundle, and verify it: a diffusers pipeline (folder or hub id), or a bare model folder."""
     from zeus_trt.export import export_with_engines
 
     if (gpu or batch or ranges) and not set(backends) - {"onnxruntime"}:
         raise click.UsageError("--gpu, --batch and --range need --backend: the engine that is built for them")
-    click.echo(f"exporting {model} ...", err=True)
+    say_remark(f"exporting {model} ...")
     with show_progress() as on_progress:
         bundle, records = export_with_engines(
             model, output, backends, gpu=gpu, ranges=read_ranges((*batch, *ranges)), on_progress=on_progress, say=say,
@@ -52,6 +55,12 @@ def export(model, output, backends, gpu, batch, ranges, steps, arguments, **sett
     click.echo(f"stored solvers: {', '.join(stored) or 'none, it is traced for each run or goes step by step'}")
     for record in records:
         echo_engine(record)
+    return {
+        "bundle": str(output),
+        "manifest": json.loads(bundle.manifest.to_json()),
+        "solvers": [int(num_steps) for num_steps in stored],
+        "engines": [json.loads(record.to_json()) for record in records],
+    }
 
 
 @main.command()
@@ -60,10 +69,12 @@ def export(model, output, backends, gpu, batch, ranges, steps, arguments, **sett
 @click.option("--size", "sizes", multiple=True, type=Size(), help="Pixels to compare at, such as 512x448.")
 @argument_option
 @click.option("--tolerance", type=Number(0), help="Largest relative error to eager.  [default: the precision's]")
-def verify(bundle, model, sizes, arguments, tolerance) -> None:
+def verify(bundle, model, sizes, arguments, tolerance) -> dict:
     """Compare BUNDLE's graph again with the MODEL that it was exported from."""
     from zeus_trt.export import verify_bundle
 
-    for record in verify_bundle(bundle, model, sizes=sizes, arguments=dict(arguments), tolerance=tolerance):
+    records = verify_bundle(bundle, model, sizes=sizes, arguments=dict(arguments), tolerance=tolerance)
+    for record in records:
         shape = "x".join(str(size) for size in record.shape)
         click.echo(f"{record.backend} at latents {shape}: relative error to eager {record.relative_error:.1e}")
+    return {"bundle": str(bundle), "verification": [asdict(record) for record in records]}

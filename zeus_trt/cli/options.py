@@ -1,12 +1,18 @@
 """Options that commands share, and what they do with their results."""
 
-import json
 import math
 import re
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import click
+
+from zeus_trt.cli.command import QUIET, is_on
+
+LINE_SECONDS = 10
+"""Time between two lines of progress, where there is no terminal."""
 
 
 class Names(click.ParamType):
@@ -19,6 +25,12 @@ class Names(click.ParamType):
             return value
         names = tuple(part.strip() for part in value.split(",") if part.strip())
         return names or self.fail(f"{value!r} is not a list of names such as a,b", param, ctx)
+
+
+class Text(click.types.StringParamType):
+    """Text, of which a variable holds several, a line each."""
+
+    envvar_list_splitter = "\n"
 
 
 class Number(click.ParamType):
@@ -106,21 +118,43 @@ class Argument(click.ParamType):
 guidance_option = click.option(
     "--guidance-scale", type=Number(), help="1 turns it off.  [default: the pipeline's own, 2 of class labels]"
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="End stdout with one JSON line.")
 
 
-def progress(total: int | None):
+def progress(total: int | None = None):
+    """A bar of calls on stderr; a line now and then where that is no terminal, and nothing with -q."""
     from tqdm import tqdm
 
-    return tqdm(total=total, unit="call", leave=False, disable=None, file=sys.stderr)
+    if sys.stderr.isatty() or is_on(QUIET):
+        return tqdm(total=total, unit="call", leave=False, disable=is_on(QUIET), file=sys.stderr)
+    return Lines()
+
+
+class Lines:
+    """Progress in a file or a pipe: a line every few seconds, and one at the end."""
+
+    def __init__(self) -> None:
+        self._calls = 0
+        self._start = self._shown = time.monotonic()
+
+    def __enter__(self) -> "Lines":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *error: Any) -> None:
+        if self._calls and kind is None:
+            self._show()
+
+    def update(self, calls: int = 1) -> None:
+        """Counts calls of the denoiser."""
+        self._calls += calls
+        if time.monotonic() - self._shown >= LINE_SECONDS:
+            self._show()
+
+    def _show(self) -> None:
+        self._shown = time.monotonic()
+        click.echo(f"{self._calls} calls in {self._shown - self._start:.0f} s", err=True)
 
 
 def writes(path: Path):
     from zeus_trt.files import write_atomically
 
     return write_atomically(path)
-
-
-def echo_json(wanted: bool, data: dict) -> None:
-    if wanted:
-        click.echo(json.dumps(data))

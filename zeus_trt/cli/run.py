@@ -4,13 +4,16 @@ from pathlib import Path
 
 import click
 
+from zeus_trt.cli.command import warn
 from zeus_trt.cli.group import main
-from zeus_trt.cli.options import Number, Numbers, Size, echo_json, guidance_option, json_option, progress
+from zeus_trt.cli.options import Number, Numbers, Size, Text, guidance_option, progress
 
 
-@main.command()
+@main.command(exclusive=(("plan", "ratio"),), needs={"strength": "image"})
 @click.argument("model")
-@click.option("--prompt", "prompts", multiple=True, help="For pipelines: text of every image, or several in turn.")
+@click.option(
+    "--prompt", "prompts", multiple=True, type=Text(), help="For pipelines: text of every image, or several in turn."
+)
 @click.option("--negative-prompt", help="For pipelines.")
 @click.option("--label", "labels", type=Numbers(), help="Class of every image, or several in turn: 7 or 0,1,2.")
 @click.option(
@@ -19,12 +22,12 @@ from zeus_trt.cli.options import Number, Numbers, Size, echo_json, guidance_opti
 @click.option("--steps", type=click.IntRange(1), default=50, show_default=True, help="Solver steps.")
 @guidance_option
 @click.option("--seed", default=0, show_default=True, help="Image k has the noise of seed + k.")
-@click.option("--ratio", default=3, show_default=True, help="Skipped steps after each full one; 0 skips none.")
+@click.option("--ratio", type=int, help="Skipped steps after each full one; 0 skips none.  [default: 3]")
 @click.option("--plan", help="Step plan instead of --ratio: FFFFXRFXRF, or a .json of calibrate.")
-@click.option("--predictor", default="zeus", show_default=True, help="Rule that fills skipped steps.")
+@click.option("--predictor", help="Rule that fills skipped steps.  [default: zeus, or a calibrated plan's own]")
 @click.option("--engine", "bundle", type=click.Path(path_type=Path), help="For pipelines: its bundle, to be run.")
 @click.option("--backend", help="Engine, such as aot-inductor.  [default: the best that is here]")
-@click.option("--mode", default="auto", show_default=True, help="auto, program, or step.")
+@click.option("--mode", help="For bundles: auto, program, or step.  [default: auto]")
 @click.option("--size", type=Size(), help="For pipelines: pixels, such as 512x448.")
 @click.option("--frames", type=click.IntRange(1), help="For pipelines of videos.")
 @click.option("--image", type=click.Path(path_type=Path), help="For pipelines: a picture to begin with, or to follow.")
@@ -33,16 +36,15 @@ from zeus_trt.cli.options import Number, Numbers, Size, echo_json, guidance_opti
 @click.option("--dtype", help="For pipelines: fp32, fp16 or bf16.  [default: fp32]")
 @click.option("--compare-full", is_flag=True, help="Write the full run too, as NAME-full.")
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Picture or video to write.")
-@json_option
-def run(plan, as_json, **options) -> None:
+def run(plan, **options) -> dict:
     """Make pictures with a bundle's engine, or with a diffusers pipeline (folder or hub id)."""
     from zeus_trt.calibration.calibrated_plan import read_plan
     from zeus_trt.sampling import run_model
 
     made = run_model(
         plan=None if plan is None else read_plan(plan), progress=lambda: progress(None),
-        warn=lambda sentence: click.echo(f"warning: {sentence}", err=True), **options,
+        warn=warn, **options,
     )  # fmt: skip
     for one in made:
         click.echo(one.describe())
-    echo_json(as_json, made[0].to_json())
+    return made[0].to_json()

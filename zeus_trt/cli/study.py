@@ -5,21 +5,18 @@ from pathlib import Path
 import click
 
 from zeus_trt.cli.group import main
-from zeus_trt.cli.options import Number, echo_json, json_option, progress
+from zeus_trt.cli.options import guidance_option, progress
 
 
 @main.command()
 @click.argument("name")
 @click.argument("path", metavar="BUNDLE|MODEL", type=click.Path(path_type=Path))
 @click.option("--num-images", type=click.IntRange(1), default=8, show_default=True)
-@click.option(
-    "--guidance-scale", type=Number(), default=2.0, show_default=True, help="Classifier-free guidance; 1 turns it off."
-)
+@guidance_option
 @click.option("--seed", default=0, show_default=True, help="Image k has the noise of seed + k.")
 @click.option("--rounds", type=click.IntRange(1), default=1, show_default=True, help="Timed runs of each row.")
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder for the report.")
-@json_option
-def study(name, path, num_images, guidance_scale, seed, rounds, output, as_json) -> None:
+def study(name, path, num_images, guidance_scale, seed, rounds, output) -> dict:
     """Repeat a study of the paper on a model.
 
     NAME is one of predictor-order, interleaving, solver-order, few-steps, parameterisation, memory.
@@ -32,4 +29,4 @@ def study(name, path, num_images, guidance_scale, seed, rounds, output, as_json)
             on_run=bar.update,
         )  # fmt: skip
     click.echo(outcome.to_markdown())
-    echo_json(as_json, outcome.to_json())
+    return outcome.to_json()

@@ -1,0 +1,81 @@
+"""A calibration that is killed goes on, and finds the plan of one that was not."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from checkout import ROOT
+from toy_workload import ToyWorkload
+
+from zeus_trt.calibration.calibrate import Samples
+from zeus_trt.calibration.goals import Goal, reach
+from zeus_trt.calibration.gram import Gram
+from zeus_trt.calibration.record import make_tag
+from zeus_trt.calibration.task import Task
+
+CALIBRATE = """
+import os, signal, sys
+from pathlib import Path
+from toy_workload import ToyWorkload
+from zeus_trt.calibration.calibrate import Samples
+from zeus_trt.calibration.goals import Goal, reach
+from zeus_trt.calibration.task import Task
+
+left = int(sys.argv[2])
+
+def count(calls):
+    global left
+    left -= 1
+    if not left:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+task = Task(ToyWorkload(), num_steps=12, samples=Samples(4, 2, 2), trajectories=Path(sys.argv[1]), on_calls=count)
+reach(task, Goal(nfe=6)).save(sys.argv[3])
+"""
+
+
+def calibrate(*words):
+    command = [sys.executable, "-c", CALIBRATE, *map(str, words)]
+    return subprocess.run(command, cwd=ROOT / "tests", capture_output=True, text=True, check=False)
+
+
+def test_a_killed_calibration_goes_on_to_the_same_plan(tmp_path):
+    file, plan = tmp_path / "kept.npz", tmp_path / "plan.json"
+    assert calibrate(file, 3, plan).returncode == -signal.SIGKILL
+    assert not plan.exists()
+    assert Gram.load(file).numbers == (0, 1, 2)
+    with np.load(file, allow_pickle=False) as kept:
+        assert all(kept[name].dtype.kind in "fU" for name in kept.files)
+    assert calibrate(file, -1, plan).returncode == 0
+    whole = Task(ToyWorkload(), num_steps=12, samples=Samples(4, 2, 2))
+    assert json.loads(plan.read_text()) == reach(whole, Goal(nfe=6)).to_json()
+
+
+def test_what_was_recorded_before_is_not_run_again(tmp_path):
+    file, workload = tmp_path / "kept.npz", ToyWorkload()
+    Task(workload, num_steps=8, samples=Samples(5, 1, 1), trajectories=file).record()
+    spent = workload.calls
+    fewer = Task(workload, num_steps=8, samples=Samples(2, 1, 1), trajectories=file).record()
+    assert workload.calls == spent
+    alone = Task(ToyWorkload(), num_steps=8, samples=Samples(2, 1, 1)).record()
+    assert fewer.calls == alone.calls
+    np.testing.assert_array_equal(fewer.products, alone.products)
+
+
+@pytest.mark.parametrize("change", ["graph", "versions", "backend", "steps"])
+def test_all_that_determines_a_trajectory_is_in_its_key(change, monkeypatch):
+    workload = ToyWorkload()
+
+    def tag(backend="onnxruntime", steps=8):
+        return make_tag(workload, workload.program(steps), steps, "default", backend)
+
+    before = tag()
+    assert tag() == before
+    if change == "graph":
+        monkeypatch.setattr("zeus_trt.calibration.record._describe_engine", lambda workload: {"graph": {"a": "1"}})
+    if change == "versions":
+        monkeypatch.setattr("zeus_trt.calibration.record.find_version", lambda name: "0")
+    assert tag(**{"backend": {"backend": "eager"}, "steps": {"steps": 9}}.get(change, {})) != before

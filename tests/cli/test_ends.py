@@ -1,0 +1,191 @@
+"""How commands end: JSON alone on stdout, exit codes, signals, and what is said of faults."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from zeus_trt.cli import main
+from zeus_trt.cli.build import show_progress
+from zeus_trt.cli.options import progress
+from zeus_trt.errors import ZeusError
+from zeus_trt.export import export_bundle
+
+
+def call(*words):
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+@pytest.fixture(scope="module")
+def bundle(tiny_model, tmp_path_factory):
+    return export_bundle(tiny_model, tmp_path_factory.mktemp("ends") / "bundle", steps=()).path
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "export MODEL -o OUT/bundle --steps 5",
+        "verify BUNDLE MODEL",
+        "inspect BUNDLE",
+        "doctor",
+        "plan --steps 20",
+        "run BUNDLE --steps 6 --num-images 1 -o OUT/a.png",
+        "compare BUNDLE --steps 4 --ratios 2 --num-images 1 --rounds 1 --metrics psnr",
+        "calibrate BUNDLE --steps 6 --num-trajectories 1 --num-validation 1 --num-held-out 1 --budget 4 -o OUT/a.json",
+        "study memory BUNDLE --num-images 1 -o OUT/study",
+    ],
+    ids=lambda words: words.split()[0],
+)
+def test_stdout_is_json_alone(bundle, tiny_model, tmp_path, words):
+    places = {"MODEL": tiny_model, "BUNDLE": bundle}
+    words = [places.get(word, word.replace("OUT", str(tmp_path))) for word in words.split()]
+    done = call(*words, "--json")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.count("\n") == 1
+    assert isinstance(json.loads(done.stdout, parse_constant=pytest.fail), dict)
+    assert done.stderr.strip()
+
+
+def test_every_command_has_the_common_options():
+    for command in main.commands.values():
+        assert {"--json", "--quiet", "--verbose", "--debug"} <= {flag for o in command.params for flag in o.opts}
+
+
+def test_what_a_library_prints_and_numbers_that_json_lacks(monkeypatch):
+    class Printing:
+        def describe(self, *args):
+            print("printed")
+            return "text"
+
+        def to_json(self, *args):
+            return {"a": float("nan"), "b": (1.5, float("inf"))}
+
+    monkeypatch.setattr("zeus_trt.planning.make_plan", lambda *args: Printing())
+    done = call("plan", "--json")
+    assert json.loads(done.stdout) == {"a": None, "b": [1.5, None]}
+    assert done.stderr == "printed\ntext\n"
+    assert call("plan").stdout == "printed\ntext\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (KeyboardInterrupt(), 130, "Interrupted."),
+        (ZeusError("plan: got it."), 1, "Error: plan: got it.\n"),
+        (click.UsageError("no"), 2, "Error: no"),
+        (RuntimeError("one\ntwo"), 1, "got a RuntimeError (one); expected no such error, which is a fault of zeus-trt"),
+        (AssertionError(), 1, "got a AssertionError; expected no such error"),
+        (MemoryError(), 1, "memory: got too little"),
+        (ModuleNotFoundError("no", name="tqdm"), 1, "package: got no module tqdm"),
+        (OSError(28, "No space left on device", "a.png"), 1, "file: got a.png (No space left on device)"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_exit_codes(monkeypatch, error, code, said):
+    def fail(*args):
+        raise error
+
+    monkeypatch.setattr("zeus_trt.planning.make_plan", fail)
+    done = call("plan")
+    assert (done.exit_code, done.stdout) == (code, "")
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    if code == 1:
+        for words in (("plan", "--debug"), ("--debug", "plan")):
+            assert "Traceback" in call(*words).stderr
+
+
+SLEEPER = """
+import subprocess, sys, time
+from pathlib import Path
+from zeus_trt import planning
+from zeus_trt.cli import main
+from zeus_trt.files import write_folder_atomically
+
+def work(*args):
+    with write_folder_atomically(Path("folder")):
+        print("begun", file=sys.stderr, flush=True)
+        subprocess.run(["sleep", "60"])
+
+planning.make_plan = work
+main(["plan"])
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_children_and_leaves_nothing(tmp_path, number, code):
+    child = subprocess.Popen([sys.executable, "-c", SLEEPER], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    while "begun" not in child.stderr.readline():
+        assert child.poll() is None
+    sleepers = _wait_for_child(child.pid)
+    child.send_signal(number)
+    assert child.wait(30) == code
+    child.stderr.close()
+    assert list(tmp_path.iterdir()) == []
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in sleepers)
+
+
+def _wait_for_child(pid):
+    file = f"/proc/{pid}/task/{pid}/children"
+    if not os.path.exists(file):
+        pytest.skip("needs /proc/PID/task/PID/children, to see the child of a child")
+    while not (found := open(file).read().split()):
+        time.sleep(0.01)
+    return found
+
+
+def test_progress_in_a_pipe_is_lines(capsys, monkeypatch):
+    monkeypatch.setattr("zeus_trt.cli.options.LINE_SECONDS", 0)
+    with progress(None) as bar:
+        bar.update(3)
+        bar.update()
+    with show_progress() as on_progress:
+        for done in (0.1, 0.2):
+            on_progress("Reading the graph", done)
+    said = capsys.readouterr().err
+    assert "\r" not in said
+    assert [line.split(" calls")[0] for line in said.splitlines()] == ["3", "4", "4", "Reading the graph ..."]
+
+
+def test_quiet_says_nothing_and_verbose_why(bundle, tmp_path):
+    words = ("run", bundle, "--steps", 4, "--num-images", 1, "-o", tmp_path / "a.png")
+    assert call(*words, "-q").stderr == call("-q", *words).stderr == ""
+    assert "calls in" in call(*words).stderr
+    assert "runs onnxruntime: " in call(*words, "-v").stderr
+
+
+def test_the_diagnosis_fits_a_narrow_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert max(map(len, call("doctor").stdout.splitlines())) <= 80
+
+
+def test_both_packages_of_onnxruntime_are_found(monkeypatch):
+    monkeypatch.setattr("zeus_trt.doctor.find_version", lambda name: "1.0")
+    assert "pip uninstall -y onnxruntime onnxruntime-gpu" in " ".join(call("doctor").stdout.split())
+
+
+def test_completion_knows_the_commands(monkeypatch):
+    environment = {**os.environ, "_ZEUS_TRT_COMPLETE": "bash_complete", "COMP_WORDS": "zeus-trt ca", "COMP_CWORD": "1"}
+    code = "from zeus_trt.cli import main; main(prog_name='zeus-trt')"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "plain,calibrate"
+
+
+def test_compare_without_labels_takes_no_guidance(tmp_path):
+    from tiny_subjects import write_unlabelled
+
+    made = export_bundle(write_unlabelled(tmp_path / "model"), tmp_path / "bundle", steps=()).path
+    common = (made, "--steps", 4, "--num-images", 1)
+    done = call("compare", *common, "--ratios", "2", "--rounds", 1, "--metrics", "psnr", "--json")
+    assert done.exit_code == 0, done.output
+    assert call("run", *common, "-o", tmp_path / "a.png").exit_code == 0
+    for command in (("run", *common, "-o", tmp_path / "b.png"), ("compare", *common)):
+        assert "guidance_scale: got 3 for a model without" in call(*command, "--guidance-scale", 3).stderr
+        assert "got one for a model without class labels" in call(*command, "--label", 1).stderr
+    assert "guidance_scale: got 3" in call("study", "memory", made, "--guidance-scale", 3, "-o", tmp_path / "s").stderr
