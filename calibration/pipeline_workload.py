@@ -55,6 +55,13 @@ class PipelineWorkload:
         """Whether its samples have frames."""
         return "num_frames" in self._takes
 
+    @property
+    def parts(self) -> dict[str, torch.nn.Module]:
+        """Its modules by name, but for the denoisers: text encoders, decoder. What takes time outside of the loop."""
+        denoisers = find_denoisers(self.pipeline).values()
+        modules = {name: part for name, part in self.pipeline.components.items() if isinstance(part, torch.nn.Module)}
+        return {name: part for name, part in modules.items() if not any(part is denoiser for denoiser in denoisers)}
+
     @cached_property
     def _weights_sha256(self) -> str:
         return digest_weights(next(iter(find_denoisers(self.pipeline).values())))

@@ -14,6 +14,7 @@ from zeus_trt.calibration.workload import LABEL_GUIDANCE
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.loading import is_pipeline
 from zeus_trt.pipelines import open_pipeline
+from zeus_trt.repeat import write_command
 
 
 def run_comparison(
@@ -57,6 +58,12 @@ def run_comparison(
     Raises:
         ZeusError: An unknown backend, peer, metric, solver or predictor, and as ``open_subject`` and ``compare``.
     """
+    command = write_command(
+        "compare", run_comparison, path, model=model, backends=backends, ratios=ratios, plans=plans,
+        predictors=predictors, steps=steps, solvers=solvers, peers=peers, metrics=metrics, prompts=prompts,
+        labels=labels, num_images=num_images, guidance_scale=guidance_scale, seed=seed, mode=mode, rounds=rounds,
+        output=output,
+    )  # fmt: skip
     parsed = [peer for text in peers for peer in Peer.parse(text)]
     metrics = METRICS if metrics is None else tuple(metrics)
     check_metrics(metrics)
@@ -69,7 +76,10 @@ def run_comparison(
         subject.workload, backends=subject.asked, ratios=ratios, plans=named, predictors=predictors, steps=steps,
         solvers=solvers, peers=parsed, mode=mode,
     )  # fmt: skip
-    return compare(subject, cells, num_images=num_images, rounds=rounds, metrics=metrics, output=output, on_run=on_run)
+    return compare(
+        subject, cells, num_images=num_images, rounds=rounds, metrics=metrics, output=output, command=command,
+        on_run=on_run,
+    )  # fmt: skip
 
 
 def _open(
