@@ -8,7 +8,7 @@ from math import inf
 
 from zeus_trt.calibration.comparison import Comparison, Row
 from zeus_trt.calibration.peer_table import pair_peers
-from zeus_trt.calibration.table import QUALITY, SPEED, WHICH, list_columns, list_remarks
+from zeus_trt.calibration.table import QUALITY, SPEED, WHICH, list_remarks, merge_names
 from zeus_trt.calibration.verdict import RULE, judge
 
 GLOSSARY = (
@@ -120,7 +120,7 @@ def write_page(
 
 
 def _choose(comparison: Comparison, part: str) -> dict[str, list]:
-    columns = [column for column in list_columns(comparison) if column.part in (WHICH, part)]
+    columns = [column for column in merge_names(comparison) if column.part in (WHICH, part)]
     return {
         "head": [(column.name or "run", column.unit) for column in columns],
         "rows": [[column.read(row) for column in columns] for row in comparison.rows],

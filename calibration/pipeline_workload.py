@@ -69,7 +69,7 @@ class PipelineWorkload:
     def describe(self) -> dict[str, Any]:
         """The model, prompts, arguments and seed."""
         return {
-            "model": getattr(self.pipeline, "name_or_path", "") or type(self.pipeline).__name__,
+            "model": str(getattr(self.pipeline, "name_or_path", "") or type(self.pipeline).__name__),
             "weights_sha256": self._weights_sha256,
             "prompts": self.prompts,
             "arguments": {name: _describe(value) for name, value in self.arguments.items()},

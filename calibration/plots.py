@@ -7,6 +7,11 @@ from typing import Any
 from zeus_trt.calibration.comparison import Comparison
 
 _COLOURS = {"F": "#1f4e79", "X": "#e08a1e", "R": "#c9c9c9"}
+_KEYS = (
+    ("o", "#1f4e79", "skipped steps, 95 %"),
+    ("s", "#b3432b", "caches, 95 %"),
+    ("|", "#e08a1e", "bound N / NFE"),
+)
 _MEANINGS = {"F": "full", "X": "extrapolated", "R": "reused"}
 
 
@@ -54,12 +59,7 @@ def plot_speedup(comparison: Comparison) -> bytes:
     ])  # fmt: skip
     if front:
         axes.plot(*zip(*front, strict=True), color="#888888", linewidth=1, zorder=0)
-    keys = [
-        ("o", "#1f4e79", "skipped steps, 95 %"),
-        ("s", "#b3432b", "caches, 95 %"),
-        ("|", "#e08a1e", "bound N / NFE"),
-    ]
-    for marker, colour, label in keys:
+    for marker, colour, label in _KEYS:
         if marker != "s" or any(row.peer for *_, row in points):
             axes.plot([], [], marker, color=colour, mew=2 if marker == "|" else 1, label=label)
     axes.set(xlabel="speed-up to the full run of the same engine", ylabel="PSNR to that run, dB")
@@ -80,7 +80,8 @@ def find_front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float
 
 def plot_trajectories(comparison: Comparison) -> bytes:
     """Error of the latents after every step, against the full run."""
-    figure, axes = _make_figure()
+    shown = sum(bool(row.trajectory_errors and any(row.trajectory_errors)) for row in comparison.rows)
+    figure, axes = _make_figure(4.0 + 0.18 * max(shown - 4, 0))
     for row, name in zip(comparison.rows, name_rows(comparison), strict=True):
         errors = row.trajectory_errors
         if errors and any(errors):
@@ -89,7 +90,7 @@ def plot_trajectories(comparison: Comparison) -> bytes:
             axes.plot(steps, [errors[step] for step in steps], style, linewidth=1.2, label=name)
     axes.set(xlabel="step", ylabel="|latents - full| / |full|", yscale="log")
     if axes.lines:
-        axes.legend(frameon=False, fontsize=9, ncols=1 + len(axes.lines) // 12)
+        figure.legend(loc="outside lower center", frameon=False, fontsize=8, ncols=4 if shown <= 4 else 1)
     return _save(figure)
 
 

@@ -99,7 +99,7 @@ def _describe(row: Row) -> str:
     if row.is_full:
         return row.marks
     speed = say_speedup(row).split(" (")[0]
-    speed = speed if speed in ("", UNMEASURABLE) else f"{speed}x"
+    speed = {"": "", UNMEASURABLE: f"speed {UNMEASURABLE}"}.get(speed, f"{speed}x")
     quality = _say_db(row.to_full.psnr_db) if row.image_psnr_db else ""
     return " ".join(part for part in (", ".join(part for part in (quality, speed) if part), row.marks) if part)
 

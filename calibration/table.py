@@ -9,11 +9,13 @@ from dataclasses import dataclass
 
 from zeus_trt.calibration.comparison import MARKS, Comparison, Row, Speedup
 from zeus_trt.calibration.pipeline_workload import EAGER
+from zeus_trt.calibration.plots import name_rows
 from zeus_trt.calibration.quality import UNMEASURED, Quality
 from zeus_trt.calibration.verdict import judge
 
 UNMEASURABLE = "not measurable here"
 WHICH, SPEED, QUALITY = "which", "speed", "quality"
+_NAME_LETTERS = 24
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,13 @@ def list_columns(comparison: Comparison) -> list[Column]:
     if "psnr" not in comparison.settings["metrics"]:
         columns = [column for column in columns if not column.name.startswith("PSNR")]
     return [column for column in columns if not column.optional or _says_more(column, rows)]
+
+
+def merge_names(comparison: Comparison) -> list[Column]:
+    """The columns, all that tells the runs apart in the first one."""
+    names = {id(row): name for row, name in zip(comparison.rows, name_rows(comparison), strict=True)}
+    others = [column for column in list_columns(comparison) if column.part != WHICH or column.name == "NFE"]
+    return [Column("", "", lambda row: names[id(row)], WHICH), *others]
 
 
 def _list_which() -> list[Column]:
@@ -140,6 +149,8 @@ def draw_table(comparison: Comparison, width: int | None = None) -> str:
 
     width = width or shutil.get_terminal_size().columns
     columns, left_out = _fit(list_columns(comparison), comparison.rows, width)
+    if _add_widths(columns, comparison.rows) > width:
+        columns, left_out = _fit(merge_names(comparison), comparison.rows, width)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for column in columns:
         table.add_column(f"{column.name}\n{column.unit}", justify="right" if column.name else "left", overflow="fold",
@@ -159,7 +170,7 @@ def draw_table(comparison: Comparison, width: int | None = None) -> str:
 def _fit(columns: list[Column], rows: Sequence[Row], width: int) -> tuple[list[Column], list[Column]]:
     """The columns that fit into the width, and those that are left out."""
     kept = list(columns)
-    while sum(_measure(column, rows) + 2 for column in kept) - 2 > width:
+    while _add_widths(kept, rows) > width:
         last = max(kept, key=lambda column: column.rank)
         if last.rank == 0:
             break
@@ -167,8 +178,11 @@ def _fit(columns: list[Column], rows: Sequence[Row], width: int) -> tuple[list[C
     return kept, [column for column in columns if column not in kept]
 
 
-def _measure(column: Column, rows: Sequence[Row]) -> int:
-    return max(len(text) for text in (column.name, column.unit, *(column.read(row) for row in rows)))
+def _add_widths(columns: Sequence[Column], rows: Sequence[Row]) -> int:
+    """Letters of a line, two between columns; longer names of runs than ``_NAME_LETTERS`` are folded."""
+    texts = [(column.name, column.unit, *(column.read(row) for row in rows)) for column in columns]
+    widths = [max(map(len, column)) for column in texts]
+    return sum(widths) - max(widths[0] - _NAME_LETTERS, 0) + 2 * len(widths) - 2
 
 
 def write_markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
