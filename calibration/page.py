@@ -17,7 +17,7 @@ GLOSSARY = (
     ("NFE", "number of full steps of a run; caches are counted in equivalents, by floating-point operations"),
     ("speed-up", "time of the full run / time of this run, both of one round: the median over the rounds, and the "
      "interval in which it lies with 95 % (below six rounds the least and the largest)"),
-    ("bound", "solver evaluations / NFE: no run of fewer calls can be faster than that"),
+    ("bound", "solver evaluations / NFE: a run that makes NFE calls cannot be faster than that"),
     ("run bound", "the bound of the whole run: text encoders and decoder take their time whatever is skipped"),
     ("time, total", "of a batch, from the request to images on the host; time is the total of one image"),
     ("engine, loop", "time inside the denoiser; the rest of the trajectory: solver, guidance, Python"),

@@ -62,6 +62,8 @@ def plot_speedup(comparison: Comparison) -> bytes:
     for marker, colour, label in _KEYS:
         if marker != "s" or any(row.peer for *_, row in points):
             axes.plot([], [], marker, color=colour, mew=2 if marker == "|" else 1, label=label)
+    if len(points) > sum(speedup.is_measurable(row.speedup_bound) for speedup, _, _, row in points):
+        axes.plot([], [], "o", color="#1f4e79", mfc="white", label="not measurable here")
     axes.set(xlabel="speed-up to the full run of the same engine", ylabel="PSNR to that run, dB")
     axes.margins(x=0.12, y=0.12)
     if points:

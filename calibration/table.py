@@ -124,7 +124,11 @@ def list_remarks(comparison: Comparison) -> list[str]:
         remarks.append(f"{name}: loaded in {facts.load_seconds:.2f} s{built}")
     machine = comparison.machine
     place = machine["cpu"] if machine["gpu"] == "none" else f"{machine['gpu']}, {machine['cpu']}"
-    remarks.append(f"{settings['num_images']} images of {settings['model']}, {settings['rounds']} rounds, on {place}")
+    timed = settings.get("timed_images", settings["num_images"])
+    few = f" of the first {timed}" if timed < settings["num_images"] else ""
+    remarks.append(
+        f"{settings['num_images']} images of {settings['model']}, {settings['rounds']} timed rounds{few}, on {place}"
+    )
     return remarks
 
 
