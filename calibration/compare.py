@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import torch
 
@@ -16,9 +17,9 @@ from zeus_trt.calibration.peers import Situation, UnsupportedError, apply_peer
 from zeus_trt.calibration.perceptual import explain_absence
 from zeus_trt.calibration.quality import METRICS, check_metrics, measure_latent_error
 from zeus_trt.calibration.report import write_report
-from zeus_trt.calibration.rows import make_rows
+from zeus_trt.calibration.rows import make_rows, pair_runs
 from zeus_trt.calibration.subject import EAGER, Subject
-from zeus_trt.calibration.timing import count_flops, time_run
+from zeus_trt.calibration.timing import count_flops, fetch, time_run
 from zeus_trt.errors import ZeusError
 from zeus_trt.machine import describe_machine
 from zeus_trt.runtime import Step
@@ -38,13 +39,15 @@ def compare(
     output: Path | None = None,
     reference: bool = True,
     trajectories: bool = True,
+    timed_images: int | None = None,
+    command: str | None = None,
     on_run: Callable[[int], None] | None = None,
 ) -> Comparison:
     """Runs every cell from the same noise, in turn, and measures it.
 
-    The rounds go over all cells one after the other, every second round backwards, so that a machine whose speed
-    drifts favours none. A cell that does not fit in memory, or a peer that does not support the model, becomes a row
-    that says so.
+    Each round runs all cells right after each other, every second round backwards, and a speed-up compares the times of
+    one round only, so that a machine whose speed drifts favours no cell. A cell that does not fit in memory, or a peer
+    that does not support the model, becomes a row that says so.
 
     Args:
         subject: What runs.
@@ -55,6 +58,8 @@ def compare(
         output: Folder for the report; what is already measured there is not measured again.
         reference: Measure against the full run of the eager model too, where there is one.
         trajectories: Measure the error after every step too, for the report.
+        timed_images: Time runs of the first few samples only, so that rounds are short; all by default.
+        command: What repeats it on the command line, for the report.
         on_run: Told the number of full steps after every run.
 
     Raises:
@@ -64,8 +69,10 @@ def compare(
     if output is not None:
         make_folder(output)
     numbers, cache = tuple(range(num_images)), CellCache(output / "cells" if output else None)
-    bench = _Bench(subject, numbers, cache, on_run)
-    eager = _Bench(subject, numbers[:_REFERENCE_SAMPLES], cache, on_run)
+    timed = numbers if timed_images is None else numbers[:timed_images]
+    bench = _Bench(subject, numbers, timed, cache, on_run)
+    few = numbers[:_REFERENCE_SAMPLES]
+    eager = _Bench(subject, few, few, cache, on_run)
     runnable = [cell for cell in cells if cell.setting.backend in subject.backends]
     if reference and EAGER in subject.backends:
         fulls = {(full := cell.find_full(EAGER)).key: full for cell in runnable}
@@ -73,7 +80,7 @@ def compare(
     bench.run(runnable, rounds)
     if output is not None and trajectories:
         bench.follow(runnable)
-    few = next((len(record.latents) for record in eager.records.values()), num_images)
+    num_eager = next((len(record.latents) for record in eager.records.values()), num_images)
     untimed = {key: replace(record, runs=()) for key, record in eager.records.items()}
     if not any(cell.key in bench.records for cell in cells):
         raise bench.faults[0]
@@ -82,9 +89,9 @@ def compare(
             bench.notes[cell.key] = f"not available: {problem}"
     comparison = Comparison(
         settings={
-            **subject.workload.describe(), "model": subject.name, "num_images": num_images, "rounds": rounds,
-            "metrics": list(metrics), "has_eager_reference": reference and EAGER in subject.backends,
-            "eager_samples": few,
+            **subject.workload.describe(), "model": subject.name, "num_images": num_images, "timed_images": len(timed),
+            "rounds": rounds, "command": command, "metrics": list(metrics), "eager_samples": num_eager,
+            "has_eager_reference": reference and EAGER in subject.backends,
         },
         machine=describe_machine(),
         engines={name: subject.engines[name] for name in subject.backends},
@@ -92,7 +99,7 @@ def compare(
             *(reason for name in metrics if (reason := explain_absence(name))),
             *(f"eager reference: {note}" for note in eager.notes.values()),
         ),
-        rows=make_rows(cells, untimed | bench.records, bench.notes, rounds, num_images, tuple(metrics)),
+        rows=make_rows(cells, untimed | bench.records, bench.notes, rounds, len(timed), tuple(metrics)),
     )  # fmt: skip
     if output is not None:
         images = {index: bench.records[cell.key].images for index, cell in enumerate(cells)
@@ -120,13 +127,14 @@ class _Bench:
     """The measuring of one comparison: what is known of each cell, and what went wrong with it."""
 
     def __init__(
-        self, subject: Subject, numbers: tuple[int, ...], cache: CellCache, on_run: Callable[[int], None] | None
-    ):
+        self, subject: Subject, numbers: tuple[int, ...], timed: tuple[int, ...], cache: CellCache,
+        on_run: Callable[[int], None] | None,
+    ):  # fmt: skip
         self.records: dict[str, Record] = {}
         self.notes: dict[str, str] = {}
         self.faults: list[Exception] = []
         self._subject = subject
-        self._numbers = numbers
+        self._numbers, self._timed = numbers, timed
         self._cache = cache
         self._on_run = on_run or (lambda nfe: None)
         self._machine = describe_machine()
@@ -134,16 +142,30 @@ class _Bench:
         self._calibrated: dict[tuple[str, int], dict[str, list[float]]] = {}
 
     def run(self, cells: Sequence[Cell], rounds: int) -> None:
-        """Runs what is missing, a round after the other, forth and back."""
+        """Runs what is missing, a round after the other, forth and back.
+
+        A run that was kept by an earlier call and has no full run of its round beside it does not count. Where a cell
+        is run, the full run of its group is run in the same round.
+        """
         for cell in cells:
             if found := self._cache.load(self._key(cell)):
                 self.records[cell.key] = found
-        for round_ in range(rounds):
-            for cell in cells if round_ % 2 == 0 else cells[::-1]:
-                known = self.records.get(cell.key)
-                if cell.key not in self.notes and not (known and len(known.runs) > round_):
-                    self._attempt(cell, self._run)
+            elif self._timed != self._numbers:
+                self._attempt(cell, self._sample)
                 self._on_run(cell.setting.plan.nfe)
+        for number in range(rounds):
+            lacking = {cell.key for cell in cells if self._count_rounds(cell) <= number}
+            groups = {cell.group for cell in cells if cell.key in lacking}
+            run = partial(self._run, round_=uuid4().hex)
+            for cell in cells if number % 2 == 0 else cells[::-1]:
+                needed = cell.key in lacking or (cell.is_full and cell.group in groups)
+                if needed and cell.key not in self.notes:
+                    self._attempt(cell, run)
+                self._on_run(cell.setting.plan.nfe)
+
+    def _count_rounds(self, cell: Cell) -> int:
+        known, full = self.records.get(cell.key), self.records.get(cell.find_full().key)
+        return len(pair_runs(known.runs, full.runs if full else known.runs)) if known else 0
 
     def follow(self, cells: Sequence[Cell]) -> None:
         """Measures the error along the trajectory where it is not known, group by group."""
@@ -155,10 +177,16 @@ class _Bench:
                 if cell.group == group and record and record.trajectory_errors is None and cell.key not in self.notes:
                     self._attempt(cell, follow)
 
-    def _run(self, cell: Cell) -> None:
-        self._warm_up(cell)
+    def _sample(self, cell: Cell) -> None:
         with self._accelerated(cell):
-            run, sample = time_run(self._subject.workload, cell.setting, self._numbers, self._subject.denoiser_class)
+            sample = fetch(self._subject.workload.run(cell.setting, self._numbers))
+        self._keep(cell, Record((), sample.latents, sample.images))
+
+    def _run(self, cell: Cell, round_: str) -> None:
+        self._warm_up(cell)
+        subject = self._subject
+        with self._accelerated(cell, self._timed):
+            run, sample = time_run(subject.workload, cell.setting, self._timed, subject.denoiser_class, round_)
         known = self.records.get(cell.key) or Record((), sample.latents, sample.images)
         known = replace(known, runs=(*known.runs, run))
         if cell.peer and known.nfe_equivalent is None:
@@ -187,7 +215,7 @@ class _Bench:
         """Two steps, since the first call of an engine allocates, and may compile."""
         key = cell.setting.backend, cell.setting.solver
         if key not in self._warm:
-            self._subject.workload.run(self._shorten(cell), self._numbers)
+            self._subject.workload.run(self._shorten(cell), self._timed)
             self._warm.add(key)
 
     def _shorten(self, cell: Cell) -> Any:
@@ -239,6 +267,7 @@ class _Bench:
             "engine": dict(self._subject.engines[cell.setting.backend].identity),
             "workload": dict(self._subject.workload.describe()),
             "numbers": list(self._numbers),
+            "timed": list(self._timed),
             "machine": self._machine,
         }
 

@@ -1,7 +1,9 @@
 """What a comparison found: rows, and the settings and the machine that they share."""
 
+import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
+from statistics import median
 from typing import Any
 
 from zeus_trt.calibration.quality import UNMEASURED, Quality
@@ -9,17 +11,21 @@ from zeus_trt.calibration.subject import EngineFacts
 
 SPREAD_LIMIT = 0.1
 MARKS = {
-    "!": "faster than N / NFE, which no run can be: a measuring error, the machine's speed drifted",
-    "~": "the times of this row spread by more than 10 % of their median",
-    "#": "full steps were not as many as the plan says, or the engine was not called for each: a silent fallback",
-    "?": "the engine says that it is another backend, or the uncompiled model ran: a silent fallback",
+    "!": "faster than N / NFE by more than its spread, which is impossible: a wrong measurement",
+    "=": "at the bound: above N / NFE by no more than its spread and the solver time it saves",
+    "~": "its times spread by more than 10 % of their median",
+    "#": "other full steps or engine calls than the plan has: a silent fallback",
+    "?": "another backend or the uncompiled model ran: a silent fallback",
 }
 """Mark of a row -> what it means."""
 
 
 @dataclass(frozen=True)
 class Times:
-    """Times of a batch in milliseconds: medians over the rounds, with the least and the largest total."""
+    """Times of a batch in milliseconds: medians over the rounds, with the least and the largest total.
+
+    ``parts_ms`` has those of a pipeline's other parts by name: text encoders, decoder.
+    """
 
     total_ms: float
     total_ms_min: float
@@ -27,15 +33,32 @@ class Times:
     engine_ms: float
     loop_ms: float
     ms_per_image: float
+    parts_ms: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Speedup:
-    """Median over the rounds of full time / this time, both of the same round, with the least and the largest."""
+    """Full time / this time, both of one round, over the rounds.
+
+    Args:
+        median: Of the rounds.
+        min: The least.
+        max: The largest.
+        low: The median lies between this and ``high`` with 95 %; below six rounds they are the least and the largest.
+        high: See ``low``.
+        num_rounds: How many rounds; one has no spread.
+    """
 
     median: float
     min: float
     max: float
+    low: float
+    high: float
+    num_rounds: int
+
+    def is_measurable(self, bound: float | None = None) -> bool:
+        """Whether the gain, of at most ``bound``, is larger than the spread of the rounds; a single round has none."""
+        return self.high - self.low < abs(min(self.median, bound or math.inf) - 1)
 
 
 @dataclass(frozen=True)
@@ -55,6 +78,8 @@ class Row:
         nfe: Full steps, counted as they ran; None for a cell that did not run, as all figures after it.
         nfe_equivalent: Work in calls of the whole denoiser: NFE, but for peers counted in floating-point operations.
         speedup_bound: Evaluations / NFE.
+        run_bound: The same for the whole run, whose text encoders and decoder no plan shortens; from the times of the
+            full run.
         times: How long it took.
         speedup: To the full run of the same engine, solver and number of steps.
         speedup_to_eager: To the full run of the eager model, where its rounds were timed too.
@@ -64,6 +89,7 @@ class Row:
         to_eager: Quality against the full run of the eager model: what compiling and skipping cost together. On the
             first four samples where that run is no row itself.
         to_longest: Quality against the full run of the most steps, where there are several step counts.
+        image_psnr_db: PSNR to the full run of every image, of a video that of its worst frame; None for an equal one.
         trajectory_errors: Relative distance of the latents to those of the full run, after every step.
         marks: Of ``MARKS``.
         note: Why it did not run; None if it did.
@@ -81,6 +107,7 @@ class Row:
     nfe: int | None = None
     nfe_equivalent: float | None = None
     speedup_bound: float | None = None
+    run_bound: float | None = None
     times: Times | None = None
     speedup: Speedup | None = None
     speedup_to_eager: Speedup | None = None
@@ -89,6 +116,7 @@ class Row:
     to_full: Quality = UNMEASURED
     to_eager: Quality = UNMEASURED
     to_longest: Quality = UNMEASURED
+    image_psnr_db: tuple[float | None, ...] = ()
     trajectory_errors: tuple[float, ...] | None = None
     marks: str = ""
     note: str | None = None
@@ -103,6 +131,14 @@ class Row:
         """Rows of one group have one full run."""
         return self.backend, self.solver, self.num_steps
 
+    def describe_images(self) -> tuple[float | None, float | None, float | None] | None:
+        """The least, the middle and the largest PSNR of its images, None for equal ones; None where not measured."""
+        if self.is_full or not self.image_psnr_db:
+            return None
+        ordered = sorted(math.inf if psnr is None else psnr for psnr in self.image_psnr_db)
+        least, middle, most = (None if math.isinf(one) else one for one in (ordered[0], median(ordered), ordered[-1]))
+        return least, middle, most
+
     def to_json(self) -> dict[str, Any]:
         """The row as flat JSON data."""
         data = asdict(self)
@@ -113,7 +149,8 @@ class Row:
         times = times or {field.name: None for field in fields(Times)}
         for name, value in (("speedup", speedup), ("speedup_to_eager", to_eager)):
             value = value or {}
-            times |= {name: value.get("median"), f"{name}_min": value.get("min"), f"{name}_max": value.get("max")}
+            times[name] = value.get("median")
+            times |= {f"{name}_{end}": value.get(end) for end in ("min", "max", "low", "high")}
         path = data.pop("trajectory_errors")
         return {**data, **times, **quality, "trajectory_errors": path}
 
@@ -138,7 +175,10 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """The comparison as JSON data."""
+        from zeus_trt.calibration.verdict import judge
+
         return {
+            "verdict": judge(self).sentence,
             "settings": dict(self.settings),
             "machine": dict(self.machine),
             "engines": {name: asdict(facts) for name, facts in self.engines.items()},

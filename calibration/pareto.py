@@ -2,7 +2,7 @@
 
 import csv
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,16 +18,20 @@ _LEAST = 8
 
 @dataclass(frozen=True)
 class Point:
-    """Plans of so many full steps, and their PSNR in dB on the held-out samples.
+    """The best plans of at most so many full steps, and their PSNR in dB on the held-out samples.
+
+    Where a cheaper budget's plan is at least as good as this budget's own, it takes its place.
 
     Args:
-        nfe: Full steps.
-        speedup_bound: Evaluations / NFE.
+        nfe: Full steps that the budget allows.
+        speedup_bound: Evaluations / full steps of the chosen plan.
         calibrated_db: Of the chosen plan; that of the uniform one where calibration did not beat it.
-        uniform_db: Of the best uniform plan.
+        uniform_db: Of the best uniform plan, the presets among them.
         preset: The paper's preset that has as many full steps, if any.
         preset_db: Of that preset.
         plan: The chosen plan.
+        plan_nfe: Budget that the chosen plan comes from: its number of full steps.
+        uniform_nfe: The same for the best uniform plan.
     """
 
     nfe: int
@@ -37,23 +41,35 @@ class Point:
     preset: str | None
     preset_db: float | None
     plan: str
+    plan_nfe: int
+    uniform_nfe: int
+
+    def improve(self, cheaper: "Point") -> "Point":
+        """This point, with those plans of the cheaper one that are at least as good as its own."""
+        names: list[str] = []
+        if cheaper.calibrated_db >= self.calibrated_db:
+            names += ["calibrated_db", "plan", "plan_nfe", "speedup_bound"]
+        if cheaper.uniform_db >= self.uniform_db:
+            names += ["uniform_db", "uniform_nfe"]
+        return replace(self, **{name: getattr(cheaper, name) for name in names})
 
 
 @dataclass(frozen=True)
 class Pareto:
-    """Points, by their number of full steps."""
+    """Points, by their number of full steps; no quality falls from one to the next."""
 
     points: tuple[Point, ...]
 
     def describe(self) -> str:
         """A table for the terminal."""
-        lines = ["NFE  bound  calibrated  uniform  preset"]
+        lines = ["NFE  bound  calibrated      uniform         preset"]
         for point in self.points:
-            preset = "" if point.preset_db is None else f"{point.preset_db:.1f} ({point.preset})"
-            lines.append(
-                f"{point.nfe:>3}  {point.speedup_bound:.2f}x  {point.calibrated_db:>7.1f} dB  "
-                f"{point.uniform_db:>4.1f} dB  {preset}"
-            )
+            preset = "" if point.preset_db is None else f"{point.preset_db:.1f} dB ({point.preset})"
+            best = _say_db(point.calibrated_db, point.plan_nfe, point.nfe)
+            uniform = _say_db(point.uniform_db, point.uniform_nfe, point.nfe)
+            lines.append(f"{point.nfe:>3}  {point.speedup_bound:.2f}x  {best:<14}  {uniform:<14}  {preset}".rstrip())
+        if any(min(point.plan_nfe, point.uniform_nfe) < point.nfe for point in self.points):
+            lines.append("(N): the plan of the cheaper budget N, which is at least as good")
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
@@ -77,15 +93,18 @@ def trace_pareto(task: Task) -> Pareto:
     count = task.workload.count_evaluations(task.num_steps, task.solver)
     presets = {plan.nfe: (name, plan) for name, ratio in PRESETS.items() if (plan := StepPlan.uniform(count, ratio))}
     gram, bench = task.record(), task.bench()
-    points = []
+    points: list[Point] = []
     for nfe in list_budgets(count):
         found = task.calibrate(gram, bench, nfe)
         preset, preset_db = None, None
+        uniform_db, chosen = found.uniform[0].psnr_db, found.chosen
+        best = chosen.psnr_db, str(chosen.plan)
         if nfe in presets:
             preset, plan = presets[nfe]
             preset_db = bench.measure(plan, "zeus", task.samples.ranges["held_out"])
-        uniform_db, chosen = found.uniform[0].psnr_db, found.chosen
-        points.append(Point(nfe, count / nfe, chosen.psnr_db, uniform_db, preset, preset_db, str(chosen.plan)))
+            uniform_db, best = max(uniform_db, preset_db), max(best, (preset_db, str(plan)), key=lambda one: one[0])
+        own = Point(nfe, count / nfe, best[0], uniform_db, preset, preset_db, best[1], nfe, nfe)
+        points.append(own.improve(points[-1]) if points else own)
     return Pareto(tuple(points))
 
 
@@ -97,19 +116,32 @@ def list_budgets(num_evaluations: int) -> tuple[int, ...]:
     return tuple(sorted(nfe for nfe in spread | presets if 3 <= nfe <= most))
 
 
+def _say_db(psnr_db: float, plan_nfe: int, nfe: int) -> str:
+    return f"{psnr_db:.1f} dB" + (f" ({plan_nfe})" if plan_nfe < nfe else "")
+
+
 def _draw(points: tuple[Point, ...]) -> "Image.Image":
     from matplotlib.figure import Figure
     from PIL import Image
 
     figure = Figure(figsize=(7, 4.5), layout="constrained")
-    axes = figure.add_subplot(xlabel="full steps (NFE)", ylabel="PSNR to the full run, dB")
+    axes = figure.add_subplot(xlabel="full steps (NFE), at most", ylabel="PSNR to the full run, dB")
+    axes.spines[["top", "right"]].set_visible(False)
     counts = [point.nfe for point in points]
-    axes.plot(counts, [point.calibrated_db for point in points], "o-", color="#1f4e79", label="calibrated")
-    axes.plot(counts, [point.uniform_db for point in points], "s--", color="#8a8a8a", label="best uniform")
+    lines = (
+        ("calibrated", "o-", "#1f4e79", [(point.calibrated_db, point.plan_nfe) for point in points]),
+        ("best uniform", "s--", "#8a8a8a", [(point.uniform_db, point.uniform_nfe) for point in points]),
+    )
+    for label, style, colour, found in lines:
+        axes.plot(counts, [psnr_db for psnr_db, _ in found], style, color=colour, label=label)
+        taken = [(nfe, db) for nfe, (db, own) in zip(counts, found, strict=True) if own < nfe]
+        axes.plot([nfe for nfe, _ in taken], [db for _, db in taken], style[0], color=colour, mfc="white", zorder=3)
+    if any(min(point.plan_nfe, point.uniform_nfe) < point.nfe for point in points):
+        axes.plot([], [], "o", color="#1f4e79", mfc="white", label="a cheaper budget's plan, as good or better")
     presets = [(point.nfe, point.preset_db, str(point.preset)) for point in points if point.preset_db is not None]
-    axes.plot([p[0] for p in presets], [p[1] for p in presets], "*", ms=13, color="#e08a1e", label="presets")
+    axes.plot([p[0] for p in presets], [p[1] for p in presets], "*", ms=13, color="#e08a1e", label="presets", zorder=4)
     for nfe, preset_db, name in presets:
-        axes.annotate(name, (nfe, preset_db), xytext=(6, -12), textcoords="offset points")
+        axes.annotate(name, (nfe, preset_db), xytext=(6, -14), textcoords="offset points")
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
     buffer = io.BytesIO()

@@ -57,6 +57,13 @@ class PipelineWorkload:
         """Whether its samples have frames."""
         return "num_frames" in self._takes
 
+    @property
+    def parts(self) -> dict[str, torch.nn.Module]:
+        """Its modules by name, but for the denoisers: text encoders, decoder. What takes time outside of the loop."""
+        denoisers = find_denoisers(self.pipeline).values()
+        modules = {name: part for name, part in self.pipeline.components.items() if isinstance(part, torch.nn.Module)}
+        return {name: part for name, part in modules.items() if not any(part is denoiser for denoiser in denoisers)}
+
     @cached_property
     def _weights_sha256(self) -> str:
         return digest_weights(next(iter(find_denoisers(self.pipeline).values())))
@@ -64,7 +71,7 @@ class PipelineWorkload:
     def describe(self) -> dict[str, Any]:
         """The model, prompts, arguments and seed."""
         return {
-            "model": getattr(self.pipeline, "name_or_path", "") or type(self.pipeline).__name__,
+            "model": str(getattr(self.pipeline, "name_or_path", "") or type(self.pipeline).__name__),
             "weights_sha256": self._weights_sha256,
             "prompts": self.prompts,
             "arguments": {name: _describe(value) for name, value in self.arguments.items()},

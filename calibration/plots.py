@@ -7,6 +7,11 @@ from typing import Any
 from zeus_trt.calibration.comparison import Comparison
 
 _COLOURS = {"F": "#1f4e79", "X": "#e08a1e", "R": "#c9c9c9"}
+_KEYS = (
+    ("o", "#1f4e79", "skipped steps, 95 %"),
+    ("s", "#b3432b", "caches, 95 %"),
+    ("|", "#e08a1e", "bound N / NFE"),
+)
 _MEANINGS = {"F": "full", "X": "extrapolated", "R": "reused"}
 
 
@@ -30,25 +35,39 @@ def name_rows(comparison: Comparison) -> list[str]:
 
 
 def plot_speedup(comparison: Comparison) -> bytes:
-    """Speed-up against PSNR to the full run, with the Pareto front."""
+    """Speed-up with its interval and bound against PSNR to the full run, with the Pareto front.
+
+    Speed-ups that are not measurable are hollow, and not on the front.
+    """
     figure, axes = _make_figure()
     points = [
-        (row.speedup.median, row.to_full.psnr_db, name, row)
+        (row.speedup, row.to_full.psnr_db, name, row)
         for row, name in zip(comparison.rows, name_rows(comparison), strict=True)
         if row.speedup and row.to_full.psnr_db is not None
     ]
-    for is_peer, style in ((False, {"marker": "o", "color": "#1f4e79"}), (True, {"marker": "s", "color": "#b3432b"})):
-        chosen = [(x, y) for x, y, _, row in points if bool(row.peer) == is_peer]
-        if chosen:
-            axes.scatter(*zip(*chosen, strict=True), s=28, label="caches" if is_peer else "skipped steps", **style)
-    for x, y, name, _ in points:
-        axes.annotate(name, (x, y), textcoords="offset points", xytext=(5, 4), fontsize=7)
-    front = find_front([(x, y) for x, y, _, _ in points])
+    for speedup, psnr_db, name, row in points:
+        colour = "#b3432b" if row.peer else "#1f4e79"
+        fill = colour if speedup.is_measurable(row.speedup_bound) else "white"
+        around = [[speedup.median - speedup.low], [speedup.high - speedup.median]]
+        axes.errorbar(speedup.median, psnr_db, xerr=around, fmt="s" if row.peer else "o", color=colour, mfc=fill,
+                      linewidth=1.2, capsize=3)  # fmt: skip
+        axes.annotate(name, (speedup.median, psnr_db), textcoords="offset points", xytext=(6, 6), fontsize=9)
+        if row.speedup_bound:
+            axes.plot(row.speedup_bound, psnr_db, "|", color="#e08a1e", ms=15, mew=2.5, zorder=3)
+    front = find_front([
+        (speedup.median, psnr_db) for speedup, psnr_db, _, row in points if speedup.is_measurable(row.speedup_bound)
+    ])  # fmt: skip
     if front:
-        axes.plot(*zip(*front, strict=True), color="#888888", linewidth=1, zorder=0, label="Pareto front")
+        axes.plot(*zip(*front, strict=True), color="#888888", linewidth=1, zorder=0)
+    for marker, colour, label in _KEYS:
+        if marker != "s" or any(row.peer for *_, row in points):
+            axes.plot([], [], marker, color=colour, mew=2 if marker == "|" else 1, label=label)
+    if len(points) > sum(speedup.is_measurable(row.speedup_bound) for speedup, _, _, row in points):
+        axes.plot([], [], "o", color="#1f4e79", mfc="white", label="not measurable here")
     axes.set(xlabel="speed-up to the full run of the same engine", ylabel="PSNR to that run, dB")
+    axes.margins(x=0.12, y=0.12)
     if points:
-        axes.legend(frameon=False, fontsize=8)
+        axes.legend(frameon=False, fontsize=9)
     return _save(figure)
 
 
@@ -63,7 +82,8 @@ def find_front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float
 
 def plot_trajectories(comparison: Comparison) -> bytes:
     """Error of the latents after every step, against the full run."""
-    figure, axes = _make_figure()
+    shown = sum(bool(row.trajectory_errors and any(row.trajectory_errors)) for row in comparison.rows)
+    figure, axes = _make_figure(4.0 + 0.18 * max(shown - 4, 0))
     for row, name in zip(comparison.rows, name_rows(comparison), strict=True):
         errors = row.trajectory_errors
         if errors and any(errors):
@@ -72,7 +92,7 @@ def plot_trajectories(comparison: Comparison) -> bytes:
             axes.plot(steps, [errors[step] for step in steps], style, linewidth=1.2, label=name)
     axes.set(xlabel="step", ylabel="|latents - full| / |full|", yscale="log")
     if axes.lines:
-        axes.legend(frameon=False, fontsize=7, ncols=1 + len(axes.lines) // 12)
+        figure.legend(loc="outside lower center", frameon=False, fontsize=8, ncols=4 if shown <= 4 else 1)
     return _save(figure)
 
 
@@ -95,10 +115,10 @@ def plot_plans(comparison: Comparison) -> bytes:
     return _save(figure)
 
 
-def _make_figure(height: float = 4.2) -> tuple[Any, Any]:
+def _make_figure(height: float = 4.0) -> tuple[Any, Any]:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7.5, height), layout="constrained")
+    figure = Figure(figsize=(6.4, height), layout="constrained")
     axes = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
     return figure, axes
@@ -106,5 +126,5 @@ def _make_figure(height: float = 4.2) -> tuple[Any, Any]:
 
 def _save(figure: Any) -> bytes:
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=120)
+    figure.savefig(buffer, format="png", dpi=160)
     return buffer.getvalue()

@@ -9,14 +9,14 @@ from zeus_trt.calibration.cells import make_cells
 from zeus_trt.calibration.compare import compare
 from zeus_trt.calibration.comparison import Comparison, Row
 from zeus_trt.calibration.subject import open_subject
-from zeus_trt.calibration.table import list_columns
+from zeus_trt.calibration.table import list_columns, write_markdown
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph import fold
 
 _COLLAPSED_DB = 15.0  # below it nothing of the full run's picture is left to recognise
 _HIGH_RATIO = 4
 _MEMORY_TOLERANCE = 0.05
-_SHOWN = ("", "solver", "steps", "predictor", "NFE", "PSNR dB", "SSIM", "latents", "PSNR dB, most steps")
+_SHOWN = ("", "solver", "steps", "predictor", "NFE", "PSNR", "SSIM", "latents", "PSNR to most steps")
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,11 @@ class Outcome:
         """The outcome as two tables."""
         columns = [column for column in list_columns(self.comparison) if column.name in _SHOWN]
         lines = [f"### {self.study.title}: {self.comparison.settings['model']}", ""]
-        lines += _table([column.name or "run" for column in columns],
-                        [[column.read(row) or "-" for column in columns] for row in self.comparison.rows])  # fmt: skip
+        cells = [[column.read(row) or "-" for column in columns] for row in self.comparison.rows]
+        lines += write_markdown([column.head or "run" for column in columns], cells)
         words = {True: "yes", False: "no", None: "-"}
-        lines += ["", *_table(["the paper's claim, or our question", "measured", "agrees"],
-                              [[f.claim, f.measured, words[f.agrees]] for f in self.findings])]  # fmt: skip
+        lines += ["", *write_markdown(["the paper's claim, or our question", "measured", "agrees"],
+                                       [[f.claim, f.measured, words[f.agrees]] for f in self.findings])]  # fmt: skip
         return "\n".join(lines) + "\n"
 
 
@@ -219,10 +219,6 @@ def _judge_memory(comparison: Comparison, state: Mapping[str, int]) -> list[Find
 
 def _join(psnr: Mapping[int, float]) -> str:
     return ", ".join(f"r = {ratio}: {value:.1f}" for ratio, value in psnr.items())
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return [f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *rows)]
 
 
 STUDIES = {

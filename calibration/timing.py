@@ -1,9 +1,11 @@
 """One run, timed so that work which a GPU still has to do is not left out."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,6 +30,8 @@ class Run:
         backend: What the engine says that it is.
         mode: ``program`` or ``step``.
         plan: The plan that ran.
+        round: Equal for runs that were timed right after each other: only their times may be compared.
+        parts_ms: Inside a pipeline's other parts, text encoders and decoder, by name.
     """
 
     total_ms: float
@@ -41,10 +45,16 @@ class Run:
     backend: str
     mode: str
     plan: str
+    round: str = ""
+    parts_ms: Mapping[str, float] = field(default_factory=dict)
 
 
 def time_run(
-    workload: Workload, setting: Setting, numbers: Sequence[int], denoiser_class: str | None = None
+    workload: Workload,
+    setting: Setting,
+    numbers: Sequence[int],
+    denoiser_class: str | None = None,
+    round_: str = "",
 ) -> tuple[Run, Sample]:
     """Runs once, and measures.
 
@@ -54,9 +64,11 @@ def time_run(
         numbers: Which samples, as one batch.
         denoiser_class: Class of the uncompiled denoiser: its calls are counted where ``setting`` asks for another
             engine, since an engine that quietly falls back to it would measure it instead.
+        round_: Kept as ``Run.round``.
     """
     reset_peak_memory()
-    with _count_eager_calls(None if setting.backend == "eager" else denoiser_class) as count:
+    hidden_class = None if setting.backend == "eager" else denoiser_class
+    with _count_eager_calls(hidden_class) as count, _time_parts(getattr(workload, "parts", {})) as seconds_of:
         start = read_clock()
         sample = workload.run(setting, numbers)
         seconds = read_clock() - start
@@ -73,8 +85,15 @@ def time_run(
         backend=report.backend,
         mode=report.mode,
         plan=report.plan,
+        round=round_,
+        parts_ms={name: 1000 * part for name, part in seconds_of.items() if part},
     )
-    return run, replace(sample, latents=sample.latents.float().cpu(), images=sample.images.float().cpu())
+    return run, fetch(sample)
+
+
+def fetch(sample: Sample) -> Sample:
+    """The sample in float32 on the CPU."""
+    return replace(sample, latents=sample.latents.float().cpu(), images=sample.images.float().cpu())
 
 
 def read_clock() -> float:
@@ -95,6 +114,38 @@ def count_flops(work: Callable[[], Any]) -> int:
     with FlopCounterMode(display=False, custom_mapping={cpu_attention: count_attention}) as counter:
         work()
     return counter.get_total_flops()
+
+
+@contextmanager
+def _time_parts(parts: Mapping[str, torch.nn.Module]) -> Iterator[dict[str, float]]:
+    """Seconds inside each module by its name, added up as it is called.
+
+    The outermost calls count, also those of its submodules: a decoder's ``decode`` calls these alone. The modules have
+    hooks inside the block.
+    """
+    seconds = dict.fromkeys(parts, 0.0)
+    depth, began = Counter[str](), dict.fromkeys(parts, 0.0)
+    handles = []
+
+    def enter(name: str, *_: Any) -> None:
+        if not depth[name]:
+            began[name] = read_clock()
+        depth[name] += 1
+
+    def leave(name: str, *_: Any) -> None:
+        depth[name] -= 1
+        if not depth[name]:
+            seconds[name] += read_clock() - began[name]
+
+    try:
+        for name, part in parts.items():
+            for module in part.modules():
+                handles.append(module.register_forward_pre_hook(partial(enter, name)))
+                handles.append(module.register_forward_hook(partial(leave, name), always_call=True))
+        yield seconds
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 @contextmanager

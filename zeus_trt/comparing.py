@@ -15,6 +15,7 @@ from zeus_trt.calibration.task import read_prompts
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.loading import is_pipeline
 from zeus_trt.pipelines import open_pipeline, refuse_mode
+from zeus_trt.repeat import write_command
 from zeus_trt.runtime.request import check_run
 from zeus_trt.zeus_graph import StepPlan
 
@@ -61,6 +62,12 @@ def compare(
         ZeusError: An unknown backend, peer, metric, solver or predictor, and as ``open_subject`` and ``compare``.
     """
     path, output = Path(path), None if output is None else Path(output)
+    command = write_command(
+        "compare", compare, path, model=model, backends=backends, ratios=ratios, plans=plans,
+        predictors=predictors, steps=steps, solvers=solvers, peers=peers, metrics=metrics, prompts=prompts,
+        labels=labels, num_images=num_images, guidance_scale=guidance_scale, seed=seed, mode=mode, rounds=rounds,
+        output=output,
+    )  # fmt: skip
     parsed = [peer for text in peers for peer in Peer.parse(text)]
     metrics = METRICS if metrics is None else tuple(metrics)
     check_metrics(metrics)
@@ -80,8 +87,9 @@ def compare(
         solvers=solvers, peers=parsed, mode=mode or "auto",
     )  # fmt: skip
     return comparisons.compare(
-        subject, cells, num_images=num_images, rounds=rounds, metrics=metrics, output=output, on_run=on_run
-    )
+        subject, cells, num_images=num_images, rounds=rounds, metrics=metrics, output=output, command=command,
+        on_run=on_run,
+    )  # fmt: skip
 
 
 def _open(

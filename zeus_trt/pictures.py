@@ -1,8 +1,10 @@
 """Pictures of what a trajectory made."""
 
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Mapping, Sequence
+from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -23,8 +25,8 @@ FORMATS = {
 }
 """Ending -> PIL's name: what PIL writes, which is less than what it reads."""
 
-_TILE, _LARGEST_TILE, _GAP, _LABEL_WIDTH = 64, 256, 4, 190
-_COLUMNS = 8
+_TILE, _LARGEST_TILE, _GAP, _LABEL_LETTERS = 64, 256, 4, 24
+_COLOURS = "inferno"
 _INK, _PAPER = (30, 30, 36), (250, 250, 250)
 
 
@@ -59,55 +61,83 @@ def to_images(latents: torch.Tensor) -> "list[Image.Image]":
     return [Image.fromarray((image[0] if len(image) == 1 else image.movedim(0, -1)).numpy()) for image in pixels]
 
 
-def draw_grid(rows: "Mapping[str, torch.Tensor]") -> "Image.Image":
+def draw_grid(rows: "Mapping[str, torch.Tensor]", notes: Sequence[str] = ()) -> "Image.Image":
     """Draws one row of pictures of one size per entry, its key written on the left.
 
     Args:
         rows: Label -> pixels (batch, channels, height, width), -1..1.
+        notes: Lines below the pictures.
     """
     from PIL import Image, ImageDraw, ImageFont
 
+    font = ImageFont.load_default(15)
     pictures = {label: to_images(pixels) for label, pixels in rows.items()}
-    margin = _LABEL_WIDTH if any(rows) else _GAP
+    texts = {label: _wrap(label, _LABEL_LETTERS) for label in rows}
+    margin = max(_measure(text, font)[0] for text in texts.values()) + 24 if any(rows) else _GAP
     columns = max(len(images) for images in pictures.values())
     width, height = _fit(*next(images[0].size for images in pictures.values()))
-    size = (margin + columns * (width + _GAP), _GAP + len(rows) * (height + _GAP))
-    canvas = Image.new("RGB", size, _PAPER)
-    draw, font = ImageDraw.Draw(canvas), ImageFont.load_default(15)
+    line = max(height, *(_measure(text, font)[1] + 8 for text in texts.values())) + _GAP
+    right = margin + columns * (width + _GAP)
+    below = "\n".join(_wrap(note, max(right // 8, 20)) for note in notes)
+    depth = _measure(below, font)[1] + 20 if notes else 0
+    canvas = Image.new("RGB", (right, _GAP + len(rows) * line + depth), _PAPER)
+    draw = ImageDraw.Draw(canvas)
     for row, (label, images) in enumerate(pictures.items()):
-        top = _GAP + row * (height + _GAP)
-        draw.multiline_text((12, top + height / 2), label, fill=_INK, font=font, anchor="lm", spacing=4)
+        top = _GAP + row * line
+        draw.multiline_text((12, top + line / 2), texts[label], fill=_INK, font=font, anchor="lm", spacing=4)
         for column, image in enumerate(images):
             tile = image.resize((width, height), Image.Resampling.LANCZOS)
             canvas.paste(tile, (margin + column * (width + _GAP), top))
+    draw.multiline_text((12, _GAP + len(rows) * line + 6), below, fill=_INK, font=font, spacing=4)
     return canvas
 
 
-def draw_differences(full: torch.Tensor, images: torch.Tensor, gain: float) -> "Image.Image":
-    """Draws full, images and magnified difference below each other, eight samples in a line.
+def _wrap(text: str, letters: int) -> str:
+    return "\n".join(part for line in text.splitlines() for part in textwrap.wrap(line, letters))
+
+
+def _measure(text: str, font: Any) -> tuple[int, int]:
+    """Width and height of text in pixels."""
+    from PIL import Image, ImageDraw
+
+    box = ImageDraw.Draw(Image.new("L", (1, 1))).multiline_textbbox((0, 0), text, font=font, spacing=4)
+    return ceil(box[2]), ceil(box[3])
+
+
+def measure_levels(full: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
+    """How far pixels are from those of the full run: (batch, height, width), in levels of 255.
+
+    The channel that differs most counts; of videos the middle frame is taken, as ``to_images`` does.
 
     Args:
-        full: Pixels of the full run, (batch, [frames,] channels, height, width), -1..1.
-        images: Pixels of the same samples.
-        gain: What the difference is multiplied with; none is black, 1 / gain of the range is white.
+        full: (batch, [frames,] channels, height, width), -1..1; values outside are clamped.
+        images: Of the same shape.
     """
+    levels = (images.clamp(-1, 1) - full.clamp(-1, 1)).abs().amax(-3) * 127.5
+    return levels[:, levels.shape[1] // 2] if levels.ndim == 4 else levels
+
+
+def draw_levels(levels: torch.Tensor, top: float) -> "list[Image.Image]":
+    """Draws levels (batch, height, width) in the colours of ``list_colours``; ``top`` and above have the last one."""
+    from matplotlib import colormaps
     from PIL import Image
 
-    difference = (images.clamp(-1, 1) - full.clamp(-1, 1)).abs() * gain - 1
-    lines = [to_images(pixels) for pixels in (full, images, difference)]
-    width, height = _fit(*lines[0][0].size)
-    columns = min(len(full), _COLUMNS)
-    blocks = -(-len(full) // _COLUMNS)
-    block = 3 * (height + _GAP) + _GAP
-    canvas = Image.new("RGB", (_GAP + columns * (width + _GAP), blocks * block), _PAPER)
-    for line, tiles in enumerate(lines):
-        for index, image in enumerate(tiles):
-            place = (
-                _GAP + index % _COLUMNS * (width + _GAP),
-                _GAP + index // _COLUMNS * block + line * (height + _GAP),
-            )
-            canvas.paste(image.resize((width, height), Image.Resampling.NEAREST), place)
-    return canvas
+    return [Image.fromarray(picture) for picture in colormaps[_COLOURS]((levels / top).numpy(), bytes=True)[..., :3]]
+
+
+def list_colours() -> list[str]:
+    """Nine colours of a difference from zero to the top, as ``#rrggbb``."""
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    return [to_hex(colormaps[_COLOURS](k / 8)) for k in range(9)]
+
+
+def shrink(picture: "Image.Image") -> "Image.Image":
+    """The picture, made smaller where it is larger than a large tile."""
+    smaller = picture.copy()
+    smaller.thumbnail((_LARGEST_TILE, _LARGEST_TILE))
+    return smaller
 
 
 def _fit(width: int, height: int) -> tuple[int, int]:

@@ -205,7 +205,7 @@ def test_pareto(tmp_path):
     assert {point.preset for point in curve.points} >= {"medium"}
     curve.save(tmp_path / "curve.json")
     lines = (tmp_path / "curve.csv").read_text().splitlines()
-    assert lines[0] == "nfe,speedup_bound,calibrated_db,uniform_db,preset,preset_db,plan"
+    assert lines[0] == "nfe,speedup_bound,calibrated_db,uniform_db,preset,preset_db,plan,plan_nfe,uniform_nfe"
     assert len(lines) == len(counts) + 1
     assert (tmp_path / "curve.png").stat().st_size > 5000
     assert "(medium)" in curve.describe()

@@ -49,7 +49,9 @@ def test_rows_say_what_the_plans_say(written):
     assert [row.mode for row in rows] == ["step", "program", "program"]
     assert (rows[0].to_full.psnr_db, rows[0].to_full.latent_error, rows[0].speedup.median) == (None, 0.0, 1.0)
     assert all(0 < row.to_full.latent_error < 1 and row.to_full.ssim < 1 for row in rows[1:])
-    assert all(row.speedup.min <= row.speedup.median <= row.speedup.max for row in rows)
+    for row in rows:
+        speedup = row.speedup
+        assert speedup.min <= speedup.low <= speedup.median <= speedup.high <= speedup.max
     assert all(row.times.engine_ms + row.times.loop_ms <= row.times.total_ms * 1.2 for row in rows)
 
 
@@ -85,6 +87,7 @@ def make_run(total=100.0, **changes):
     [
         ([make_run(), make_run(105.0)], 160.0, ""),
         ([make_run(), make_run()], 200.0, "!"),
+        ([make_run(), make_run(109.0)], 175.0, "="),  # 1.61 and 1.75 of at most 1.67
         ([make_run(), make_run(120.0)], 150.0, "~"),
         ([make_run(nfe=7, engine_calls=7)], 150.0, "#"),
         ([make_run(engine_calls=5)], 150.0, "#"),
@@ -97,9 +100,12 @@ def test_doubtful_rows_are_marked(bundle, runs, full_ms, expected):
     from zeus_trt.calibration.rows import compare_times
 
     cell = make_cells(make_subject(bundle).workload, ratios=(2,), steps=(10,))[1]
+    runs = [replace(run, round=str(number)) for number, run in enumerate(runs)]
     totals = [run.total_ms for run in runs]
     times = Times(min(totals), min(totals), max(totals), 90.0, 5.0, 1.0)
-    assert mark(cell, runs, times, compare_times(runs, [make_run(full_ms)] * len(runs))) == expected
+    assert (
+        mark(cell, runs, times, compare_times(runs, [make_run(full_ms, round=run.round) for run in runs])) == expected
+    )
 
 
 def test_time_is_that_of_the_clock(bundle, monkeypatch):
@@ -182,8 +188,9 @@ def test_an_interrupted_comparison_goes_on(bundle, tmp_path):
         run(make_subject(bundle), tmp_path, on_run=stop, trajectories=False)
     engine = ToyEngine()
     resumed = run(make_subject(bundle, onnxruntime=engine), tmp_path, trajectories=False)
-    assert engine.calls == 2 + 6 + 10  # the warm-up, then what the second round had not reached: backwards
+    assert engine.calls == 2 + 5 + 6 + 10  # the warm-up, then the second round, whose full run had not been reached
     assert [row.nfe for row in resumed.rows] == [10, 6, 5]
+    assert {row.speedup.num_rounds for row in resumed.rows} == {2}
     engine.calls = 0
     assert run(make_subject(bundle, onnxruntime=engine), tmp_path, trajectories=False).to_json() == resumed.to_json()
     assert engine.calls == 0
