@@ -221,7 +221,7 @@ def read_plan(text: str | os.PathLike) -> StepPlan | CalibratedPlan:
     """
     if isinstance(text, str) and not text.endswith(".json"):
         return StepPlan(text)
-    data = json_file.load(text)
+    data = json_file.load(text, "plan")
     is_calibrated = isinstance(data, dict) and "plan" in data
     return CalibratedPlan.from_json(data) if is_calibrated else StepPlan.from_json(data)
 

@@ -14,7 +14,7 @@ from zeus_trt.calibration.cells import make_cells
 from zeus_trt.calibration.compare import compare
 from zeus_trt.calibration.comparison import Speedup
 from zeus_trt.calibration.report import write_report
-from zeus_trt.comparing import run_comparison
+from zeus_trt import comparing
 from zeus_trt.pictures import draw_grid, draw_levels, list_colours, measure_levels
 from zeus_trt.repeat import write_command
 
@@ -76,7 +76,7 @@ def test_the_colours_of_a_difference_are_those_of_its_scale():
 
 def test_the_page_says_how_to_repeat_it_and_shows_every_image(bundle, tmp_path):
     output = tmp_path / "it's <here>"
-    done = run_comparison(bundle, ratios=(2,), steps=(6,), num_images=3, rounds=1, labels=(1, 2), output=output)
+    done = comparing.compare(bundle, ratios=(2,), steps=(6,), num_images=3, rounds=1, labels=(1, 2), output=output)
     page = (output / "report.html").read_text()
     assert "<here>" not in page
     command = html.unescape(re.search(r"<pre>(.*?)</pre>", page, re.DOTALL)[1])
