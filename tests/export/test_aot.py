@@ -1,17 +1,21 @@
 """AOTInductor packages, compiled and run for real on the CPU."""
 
+import shutil
+
 import pytest
 import torch
+from engine_samples import write_engine
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.export import export_bundle, load_model
 from zeus_trt.export.aot_inductor import trace_program
-from zeus_trt.export.build import build_engine
+from zeus_trt.export.build import build_engine, find_reasons, plan_engine
 from zeus_trt.export.model import example_inputs
 from zeus_trt.export.profile import SizeRange
 from zeus_trt.export.tensorrt import TensorRTOptions
 from zeus_trt.runtime import Bundle
 from zeus_trt.runtime.aot_engine import AotEngine
+from zeus_trt.runtime.engine_trust import trust_engines
 from zeus_trt.runtime.hardware import find_cpu
 
 
@@ -44,7 +48,7 @@ def list_files(bundle):
 
 
 @pytest.mark.slow
-def test_agrees_with_eager_at_every_batch(tiny):
+def test_agrees_with_eager_at_every_batch(tiny, tmp_path):
     model, bundle, trace = tiny
     said = []
     record = build_engine(bundle, "aot-inductor", ranges={"batch": SizeRange(1, 1, 2)}, trace=trace, say=said.append)
@@ -67,6 +71,11 @@ def test_agrees_with_eager_at_every_batch(tiny):
         engine(sample=inputs["sample"])
     assert build_engine(bundle, "aot-inductor", ranges={"batch": SizeRange(1, 1, 2)}, say=said.append) == record
     assert said[-1].startswith("reuses aot-inductor: ")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ZEUS_TRT_DATA_HOME", str(tmp_path))  # as on another machine
+        with pytest.raises(ZeusError, match="not built on this machine"):
+            AotEngine.open(bundle)
+        assert torch.equal(AotEngine.open(bundle, trust=True)(**inputs), engine(**inputs))
     (bundle.path / "engines" / record.key / record.file).write_bytes(b"no package")
     with pytest.raises(ZeusError, match="was changed since it was built"):
         AotEngine.open(bundle)
@@ -87,6 +96,27 @@ def test_refused_before_anything_is_compiled(tiny):
     with pytest.raises(ZeusError, match="got a model in fp16 for a graph in fp32"):
         build_engine(bundle, "aot-inductor", trace=trace_half)
     assert list_files(bundle) == before
+
+
+def test_an_engine_is_reused_only_if_it_was_built_here(tiny, tmp_path):
+    bundle = Bundle.open(shutil.copytree(tiny[1].path, tmp_path / "bundle"))
+    shutil.rmtree(bundle.path / "engines", ignore_errors=True)
+    spec = plan_engine(bundle, "aot-inductor")
+    file = write_engine(bundle.path, spec, signed=False)
+    assert find_reasons(bundle, spec) == ("not built on this machine",)
+    with trust_engines():
+        assert find_reasons(bundle, spec) == ()
+    (file.parent / "engine.json").write_text("{")
+    assert "engine.json: got text that is no strict JSON" in find_reasons(bundle, spec)[0]
+    shutil.rmtree(file.parent)
+    file = write_engine(bundle.path, spec)
+    said = []
+    assert build_engine(bundle, "aot-inductor", say=said.append).file == file.name
+    assert said == [f"reuses aot-inductor: {file.parent}"]
+    file.write_bytes(b"hostil")
+    assert find_reasons(bundle, spec) == ("its file denoiser.engine was changed since it was built",)
+    file.parent.rename(file.parent.with_name("elsewhere"))
+    assert find_reasons(bundle, spec) == ("the bundle has none",)
 
 
 def test_an_axis_that_the_model_fixes_is_named(tiny):

@@ -34,10 +34,13 @@ def held(request, home, engines, loaded, monkeypatch):
     """An engine, and the gate in its call."""
     gate = Gate().eval()
     if request.param == "eager":
-        return EagerEngine(gate, SPECS), gate
-    monkeypatch.setattr(torch._inductor, "aoti_load_package", lambda path, **options: gate)
-    write(engines)
-    return open_engine(engines, AOT_INDUCTOR, "cpu"), gate
+        engine = EagerEngine(gate, SPECS)
+    else:
+        monkeypatch.setattr(torch._inductor, "aoti_load_package", lambda path, **options: gate)
+        write(engines)
+        engine = open_engine(engines, AOT_INDUCTOR, "cpu")
+    yield engine, gate
+    gate.gate.set()  # also where a test fails
 
 
 def start(function):
