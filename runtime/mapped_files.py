@@ -31,7 +31,7 @@ class MappedFiles:
         """Closes the files."""
         for file in self._files:
             file.close()
-        self._files = self._states = []
+        self._files, self._states = [], []
 
 
 def _describe(descriptor: int) -> tuple[int, int]:
