@@ -8,6 +8,8 @@ import torch
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.engine import Engine, EngineInfo, name_precision
 from zeus_trt.runtime.size_rules import METADATA, SizeRules
+from zeus_trt.runtime.mapped_files import MappedFiles
+from zeus_trt.runtime.onnx_references import list_references
 
 _TORCH_TYPES = {
     "tensor(float)": torch.float32,
@@ -65,6 +67,7 @@ class OnnxRuntimeEngine(Engine):
         options.log_severity_level = 4  # its errors are raised; its own lines show names from the graph unescaped
         settings = {"device_id": device_index} if device.type == "cuda" else {}
         try:
+            self._files = MappedFiles([onnx, *(onnx.parent / name for name in sorted(list_references(onnx)))])
             self._session = ort.InferenceSession(str(onnx), options, [(provider, settings)], enable_fallback=0)
         except Exception as error:  # onnxruntime raises a class of its own per fault, all bare Exceptions
             raise ZeusError(
@@ -93,6 +96,8 @@ class OnnxRuntimeEngine(Engine):
         if self._rules:
             self._rules.check(cast)
         device = self.info.device
+        if device.type == "cpu":  # on a GPU the weights are a copy
+            self._files.check()
         place = (device.type, device.index or 0)
         binding = self._session.io_binding()
         for name, value in cast.items():
@@ -116,6 +121,7 @@ class OnnxRuntimeEngine(Engine):
 
     def _release(self) -> None:
         self._session = None
+        self._files.close()
 
 
 def _import_onnxruntime() -> Any:

@@ -1,4 +1,4 @@
-"""Folders of models and schedulers from anywhere: only schedulers and models are built, and what fails is a sentence."""
+"""Folders of models from anywhere: only schedulers and models are built, and a fault is one sentence."""
 
 import shutil
 import struct

@@ -12,7 +12,7 @@ from checkout import edit_json
 from small_bundle import STEPS, list_file, make_graph, write_bundle
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime import Bundle, Session
+from zeus_trt.runtime import Bundle, OnnxRuntimeEngine, Session
 from zeus_trt.zeus_graph import SolverProgram
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -240,3 +240,19 @@ def test_a_solver_with_another_matrix_is_another_solver(bundle):
     list_file(bundle, f"solvers/{STEPS}.json")
     with pytest.raises(ZeusError, match="fingerprint is that of another program"):
         Session(Bundle.open(bundle)).plan(STEPS, 1)
+
+
+def test_weights_that_are_written_while_in_use_are_refused(bundle):
+    """ONNX Runtime maps them: without a look at the file, the next image would be another one."""
+    engine = OnnxRuntimeEngine(Bundle.open(bundle).onnx)
+    given = {"sample": torch.ones(1, 1, 4, 4), "timestep": torch.zeros(1)}
+    expected = engine(**given)
+    os.replace(shutil.copy(bundle / "denoiser.onnx.data", bundle / "copy"), bundle / "denoiser.onnx.data")
+    assert torch.equal(engine(**given), expected)  # replaced by a rename: the mapped file is still there
+    engine.close()
+    engine = OnnxRuntimeEngine(Bundle.open(bundle).onnx)
+    with (bundle / "denoiser.onnx.data").open("r+b") as file:
+        file.write(b"\0" * 64)
+    with pytest.raises(ZeusError, match="written while the engine used it"):
+        engine(**given)
+    engine.close()
