@@ -3,13 +3,49 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+from zeus_trt import strict_json
 from zeus_trt.calibration.workload import Workload
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph import Predictor, StepPlan, json_file
 
 _THING = "calibrated plan"
+_ADVICE = "Calibrate again."
+_Decibels = float | Literal["inf", "-inf", "nan"]  # JSON has no number for these
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """The fields of a measured plan in a file."""
+
+    plan: str
+    predictor: dict[str, Any]
+    psnr_db: _Decibels
+
+
+@dataclass(frozen=True)
+class _File(_Measured):
+    """The fields of a file, as ``CalibratedPlan.to_json`` writes them."""
+
+    format: int
+    calibrated: bool
+    predicted_db: _Decibels
+    uniform: tuple[_Measured, ...]
+    num_steps: int
+    solver: str
+    fingerprint: str
+    backend: str
+    workload: dict[str, Any]
+    numbers: dict[str, tuple[int, int]]
+    calls: dict[str, int]
+    digest: str
+
+    def __post_init__(self) -> None:
+        if not self.uniform or self.num_steps < 1 or min(0, *self.calls.values(), *sum(self.numbers.values(), ())) < 0:
+            raise ValueError("it has no uniform plan, no steps, or a negative number")
+        if missing := {"held_out"} - self.numbers.keys() | {"recording", "measuring"} - self.calls.keys():
+            raise ValueError(f"it has no {', '.join(sorted(missing))}")
 
 
 @dataclass(frozen=True)
@@ -25,9 +61,9 @@ class Measured:
         return {"plan": str(self.plan), "predictor": self.predictor.to_json(), "psnr_db": json_file.plain(self.psnr_db)}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Measured":
+    def from_file(cls, file: _Measured) -> "Measured":
         """Reads what ``to_json`` wrote."""
-        return cls(StepPlan(data["plan"]), Predictor.from_json(data["predictor"]), float(data["psnr_db"]))
+        return cls(StepPlan(file.plan), Predictor.from_json(file.predictor), float(file.psnr_db))
 
 
 @dataclass(frozen=True)
@@ -131,27 +167,25 @@ class CalibratedPlan:
             ZeusError: Another format, or damaged content.
         """
         json_file.check_format(data, _THING)
-        try:
-            content = {key: value for key, value in data.items() if key != "digest"}
-            if data["digest"] != json_file.digest(content):
-                raise ValueError("its digest is that of other content")
-            return cls(
-                chosen=Measured.from_json(data),
-                calibrated=bool(data["calibrated"]),
-                predicted_db=float(data["predicted_db"]),
-                uniform=tuple(Measured.from_json(one) for one in data["uniform"]),
-                num_steps=int(data["num_steps"]),
-                solver=str(data["solver"]),
-                fingerprint=str(data["fingerprint"]),
-                backend=str(data["backend"]),
-                workload=data["workload"],
-                numbers={use: (int(first), int(count)) for use, (first, count) in data["numbers"].items()},
-                calls=data["calls"],
-            )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        file = strict_json.build(data, _File, _THING, advice=_ADVICE)
+        if file.digest != json_file.digest({key: value for key, value in data.items() if key != "digest"}):
             raise ZeusError(
-                f"{_THING}: got damaged content ({error}); expected a file of `zeus-trt calibrate`. Calibrate again."
-            ) from error
+                f"{_THING}: got damaged content (its digest is that of other content); expected a file of "
+                f"`zeus-trt calibrate`. {_ADVICE}"
+            )
+        return cls(
+            chosen=Measured.from_file(file),
+            calibrated=file.calibrated,
+            predicted_db=float(file.predicted_db),
+            uniform=tuple(Measured.from_file(one) for one in file.uniform),
+            num_steps=file.num_steps,
+            solver=file.solver,
+            fingerprint=file.fingerprint,
+            backend=file.backend,
+            workload=file.workload,
+            numbers=file.numbers,
+            calls=file.calls,
+        )
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes a JSON file, whole or not at all."""
@@ -160,7 +194,7 @@ class CalibratedPlan:
     @classmethod
     def load(cls, path: str | os.PathLike) -> "CalibratedPlan":
         """Reads a file that ``save`` wrote; raises ZeusError where there is none."""
-        return cls.from_json(json_file.load(path))
+        return cls.from_json(json_file.load(path, _THING))
 
 
 def _foreign(name: str, found: Any, expected: Any) -> ZeusError:

@@ -8,8 +8,20 @@ from typing import Any
 
 import torch
 
+from zeus_trt import strict_json
 from zeus_trt.calibration.timing import Run
+from zeus_trt.errors import ZeusError
 from zeus_trt.files import write_atomically
+
+
+@dataclass(frozen=True)
+class _File:
+    """The fields of the JSON file of a cell."""
+
+    meaning: dict[str, Any]
+    runs: tuple[Run, ...]
+    trajectory_errors: tuple[float, ...] | None
+    nfe_equivalent: float | None
 
 
 @dataclass(frozen=True)
@@ -52,15 +64,14 @@ class CellCache:
         if not self._folder:
             return None
         try:
-            data = json.loads((self._folder / f"{key}.json").read_text(encoding="utf-8"))
+            file = strict_json.read(self._folder / f"{key}.json", _File, "measured cell")
             tensors = load_file(self._folder / f"{key}.safetensors")
-            errors = data["trajectory_errors"]
-            return Record(
-                tuple(Run(**run) for run in data["runs"]), tensors["latents"], tensors["images"],
-                None if errors is None else tuple(errors), data["nfe_equivalent"],
-            )  # fmt: skip
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError):
+            latents, images = tensors["latents"], tensors["images"]
+        except (ZeusError, OSError, KeyError, ValueError, SafetensorError):
             return None
+        if digest(file.meaning) != key or not file.runs or latents.shape[:1] != images.shape[:1]:
+            return None
+        return Record(file.runs, latents, images, file.trajectory_errors, file.nfe_equivalent)
 
     def save(self, key: str, record: Record, meaning: dict[str, Any]) -> None:
         """Keeps a record, and beside it what the key stands for."""

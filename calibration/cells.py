@@ -10,7 +10,7 @@ from zeus_trt.calibration.calibrated_plan import CalibratedPlan
 from zeus_trt.calibration.peers import Peer
 from zeus_trt.calibration.workload import Setting, Workload
 from zeus_trt.errors import ZeusError
-from zeus_trt.zeus_graph import Predictor, StepPlan
+from zeus_trt.zeus_graph import Predictor, StepPlan, json_file
 
 _LONGEST_NAME = 12
 
@@ -97,10 +97,7 @@ def read_plan(text: str) -> NamedPlan:
     path = Path(text)
     if path.suffix != ".json":
         return NamedPlan(text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 3]}...", StepPlan(text))
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ZeusError(f"plan: got {path}, which does not read ({error}); expected a JSON file. Check it.") from error
+    data = json_file.load(path, "plan")
     if isinstance(data, dict) and "plan" in data:
         calibrated = CalibratedPlan.from_json(data)
         return NamedPlan(path.stem, calibrated.chosen.plan, calibrated.chosen.predictor, calibrated.solver)

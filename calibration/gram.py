@@ -3,7 +3,6 @@
 import json
 import os
 import warnings
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,8 +11,26 @@ from typing import Any
 
 import numpy as np
 
+from zeus_trt import strict_json
+from zeus_trt.arrays import read_arrays
 from zeus_trt.errors import ZeusError
 from zeus_trt.files import write_atomically
+
+_THING = "recorded trajectories"
+_ADVICE = "Delete it, and record again."
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What a file holds besides its arrays."""
+
+    numbers: tuple[int, ...]
+    tag: dict[str, Any]
+    calls: int
+
+    def __post_init__(self) -> None:
+        if not self.numbers or min(self.calls, *self.numbers) < 0 or len(set(self.numbers)) < len(self.numbers):
+            raise ValueError("its numbers are negative, repeated or missing")
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,18 +97,23 @@ class Gram:
         Raises:
             ZeusError: It is missing or damaged.
         """
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                facts = json.loads(str(file["facts"]))
-                products, responses = file["products"], file["responses"]
-            count = len(facts["numbers"])
-            if products.shape != (count, *products.shape[1:2] * 2) or responses.shape[:1] != (count,):
-                raise ValueError("its arrays do not fit each other")
-            if not np.isfinite(products).all():
-                raise ValueError("a value that is not finite")
-            return cls(products, responses, tuple(facts["numbers"]), facts["tag"], int(facts["calls"]))
-        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-            raise ZeusError(
-                f"recorded trajectories: got {path}, which cannot be read ({error}); expected a file that calibration "
-                "wrote. Delete it, and record again."
-            ) from error
+        arrays = read_arrays(path, _THING, advice=_ADVICE)
+        if arrays.keys() != {"products", "responses", "facts"} or arrays["facts"].size != 1:
+            raise _refuse(path, "it has other arrays")
+        text = str(arrays["facts"].item()).encode("utf-8", "replace")
+        facts = strict_json.parse(text, _Facts, _THING, advice=_ADVICE)
+        products, responses, count = arrays["products"], arrays["responses"], len(facts.numbers)
+        size = products.shape[-1:]
+        if products.shape != (count, *size * 2) or responses.ndim != 3 or responses.shape[::2] != (count, *size):
+            raise _refuse(path, "its arrays do not fit each other")
+        if products.dtype != np.float64 or responses.dtype != np.float64:
+            raise _refuse(path, "its arrays are no float64")
+        if not np.isfinite(products).all() or np.isinf(responses).any():
+            raise _refuse(path, "a value that is not finite")
+        return cls(products, responses, facts.numbers, facts.tag, facts.calls)
+
+
+def _refuse(path: str | os.PathLike, reason: str) -> ZeusError:
+    return ZeusError(
+        f"{_THING}: got {path}, which cannot be read ({reason}); expected a file that calibration wrote. {_ADVICE}"
+    )

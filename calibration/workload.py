@@ -9,7 +9,7 @@ import torch
 
 from zeus_trt.runtime import Bundle, Denoiser, Report, Session, Step
 from zeus_trt.runtime.engines import open_engine
-from zeus_trt.runtime.scheduler import make_scheduler, read_config
+from zeus_trt.runtime.scheduler import make_scheduler
 from zeus_trt.zeus_graph import Predictor, SolverProgram, StepPlan
 
 LABEL_GUIDANCE = 2.0
@@ -180,4 +180,4 @@ class SessionWorkload:
         return Session(self.bundle, engine=self._engine(backend), scheduler=self._scheduler(solver))
 
     def _make_scheduler(self, solver: str) -> Any:
-        return None if solver == "default" else make_scheduler(read_config(self.bundle.scheduler_config), solver)
+        return None if solver == "default" else make_scheduler(self.bundle.scheduler_config, solver)

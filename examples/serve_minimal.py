@@ -8,22 +8,14 @@ latents may vary. No diffusers: the step count must be one of those that the bun
 """
 
 import argparse
+import sys
 from pathlib import Path
 
 import numpy as np
-import torch
 
+from zeus_trt.arrays import read_tensors
+from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import Session
-
-
-def read_tensors(file: Path) -> dict[str, torch.Tensor]:
-    """The tensors of a safetensors or npz file by name."""
-    if file.suffix == ".safetensors":
-        from safetensors.torch import load_file
-
-        return load_file(file)
-    with np.load(file, allow_pickle=False) as arrays:
-        return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
 
 
 def main() -> None:
@@ -38,7 +30,15 @@ def main() -> None:
     parser.add_argument("--backend", default="auto")
     asked = parser.parse_args()
 
-    given = read_tensors(asked.conditioning)
+    try:
+        serve(asked)
+    except ZeusError as error:
+        sys.exit(f"error: {error}")
+
+
+def serve(asked: argparse.Namespace) -> None:
+    """Reads the conditioning, samples and writes the latents."""
+    given = read_tensors(asked.conditioning, "conditioning")
     negative = {name.removeprefix("negative."): given.pop(name) for name in list(given) if name.startswith("negative.")}
     noise = given.pop("noise", None)  # needed where the size of the latents may vary
     with Session(asked.bundle, backend=asked.backend) as session:

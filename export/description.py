@@ -10,6 +10,7 @@ import torch
 from zeus_trt.export.capture import Capture, Input
 from zeus_trt.export.limits import Limits
 from zeus_trt.runtime.manifest import OUTPUT_NAME, Labels, Manifest, SymbolSpec, TensorSpec, Verification, name_dtype
+from zeus_trt.zeus_graph import json_file
 
 
 def describe(
@@ -94,4 +95,4 @@ def _describe_input(spec: Input) -> TensorSpec:
 
 def _to_json(values: Mapping[str, Any]) -> dict[str, Any]:
     plain = {name: value for name, value in values.items() if name != "_name_or_path"}  # a place on this machine
-    return json.loads(json.dumps(plain, default=str))
+    return json_file.plain(json.loads(json.dumps(plain, default=str)))

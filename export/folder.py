@@ -10,6 +10,7 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.files import digest_file, write_folder_atomically
 from zeus_trt.machine import LIBRARIES, find_version
 from zeus_trt.runtime.manifest import FILE_NAME, FileEntry, Manifest, solver_name
+from zeus_trt.runtime.manifest_check import check_manifest
 from zeus_trt.zeus_graph.trace import UntraceableError, trace
 
 STEPS = (20, 30, 50)
@@ -43,7 +44,11 @@ def write_solvers(scheduler: Any, steps: Sequence[int], folder: Path) -> None:
 
 
 def seal(manifest: Manifest, folder: Path) -> Manifest:
-    """Writes the manifest, with the versions in use and the size and digest of every file in the folder."""
+    """Writes the manifest, with the versions in use and the size and digest of every file in the folder.
+
+    Raises:
+        ZeusError: The manifest has parts that do not fit each other, or a number that is not finite.
+    """
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     manifest = dataclasses.replace(
         manifest,
@@ -52,5 +57,13 @@ def seal(manifest: Manifest, folder: Path) -> Manifest:
             path.relative_to(folder).as_posix(): FileEntry(path.stat().st_size, digest_file(path)) for path in paths
         },
     )
-    (folder / FILE_NAME).write_text(manifest.to_json(), encoding="utf-8")
+    try:
+        check_manifest(manifest)
+        text = manifest.to_json()
+    except ValueError as error:
+        raise ZeusError(
+            f"manifest: got one that no reader takes ({error}); expected one that opens. "
+            "Report it: this is a fault of the export."
+        ) from error
+    (folder / FILE_NAME).write_text(text, encoding="utf-8")
     return manifest

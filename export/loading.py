@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from zeus_trt.errors import ZeusError
+from zeus_trt import strict_json
+from zeus_trt.errors import ZeusError, say_cause
 from zeus_trt.export.runs import Settings
 
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")  # neither part is "." or ".."
@@ -49,11 +50,13 @@ def load_pipeline(name: str | Path, dtype: torch.dtype | None = None) -> Any:
     """
     import diffusers
 
+    if (index := Path(name) / "model_index.json").is_file():
+        strict_json.read(index, dict[str, Any], f"model index {index}", advice="Save the pipeline again.")
     try:
         return diffusers.DiffusionPipeline.from_pretrained(str(name), **say_dtype(dtype or torch.float32))
     except Exception as error:  # the hub, transformers, safetensors and diffusers each raise their own
         raise ZeusError(
-            f"model: got {name}, which does not load ({str(error).strip().splitlines()[0]}); expected a pipeline "
+            f"model: got {name}, which does not load ({say_cause(error)}); expected a pipeline "
             "folder saved by save_pretrained(), or the id of one on a hub that can be reached. Without a network give "
             "a local folder."
         ) from error

@@ -8,12 +8,14 @@ from typing import Any
 
 import torch
 
-from zeus_trt.errors import ZeusError
+from zeus_trt import strict_json
+from zeus_trt.errors import ZeusError, say_cause
 from zeus_trt.export.axes import Symbol
 from zeus_trt.export.capture import BATCHED, CONDITIONING, LATENTS, TIMESTEP, Capture, Input
 from zeus_trt.export.loading import say_dtype
 from zeus_trt.files import digest_file
 from zeus_trt.runtime.arguments import flatten
+from zeus_trt.runtime.scheduler import read_config
 
 EXAMPLE_BATCH = 2  # a batch of 1 is specialised by torch.export
 COMPONENTS = ("unet", "transformer")
@@ -66,7 +68,7 @@ def load_model(folder: str | Path) -> Model:
     denoiser = _load_denoiser(folder / component)
     _check_inputs(denoiser)
     weights = sorted((folder / component).glob("*.safetensors"))
-    scheduler = _read_config(folder / SCHEDULER_CONFIG)
+    scheduler = read_config(folder / SCHEDULER_CONFIG)
     return Model(
         name=folder.resolve().name,
         component=component,
@@ -78,21 +80,16 @@ def load_model(folder: str | Path) -> Model:
 
 
 def _read_config(file: Path) -> dict[str, Any]:
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ZeusError(f"model: got {file}, which is no JSON ({error}); expected a config. Save it again.") from error
-    if not isinstance(config, dict):
-        raise ZeusError(f"model: got {file} without fields; expected a config. Save it again.")
-    return config
+    return strict_json.read(file, dict[str, Any], f"model config {file}", advice="Save the model again.")
 
 
 def _load_denoiser(folder: Path) -> Any:
     import diffusers
 
     name = _read_config(folder / "config.json").get("_class_name")
-    model_class = getattr(diffusers, str(name), None)
-    if model_class is None:
+    model_class: Any = getattr(diffusers, name, None) if isinstance(name, str) and name.isidentifier() else None
+    is_model = isinstance(model_class, type) and issubclass(model_class, diffusers.ModelMixin)
+    if not is_model:
         raise ZeusError(
             f"model: got the class {name!r}; expected a model of diffusers {diffusers.__version__}. Update diffusers."
         )
@@ -102,7 +99,7 @@ def _load_denoiser(folder: Path) -> Any:
         ).eval()
     except Exception as error:  # safetensors, diffusers and the file system each raise their own
         raise ZeusError(
-            f"model: got weights in {folder} that do not load ({str(error).strip().splitlines()[0]}); expected whole "
+            f"model: got weights in {folder} that do not load ({say_cause(error)}); expected whole "
             "safetensors files of this model. Download or save the model again."
         ) from error
 

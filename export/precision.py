@@ -1,6 +1,5 @@
 """The denoiser in another precision: a twin with cast weights, and a call with cast inputs."""
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -64,7 +63,7 @@ def find_precision(denoiser: torch.nn.Module) -> str | None:
     if counts and (found := counts.most_common(1)[0][0]) != "fp32":
         return found
     folder = Path(getattr(getattr(denoiser, "config", None), "_name_or_path", None) or "no folder")
-    counts = sum((_count_file(file) for file in folder.glob("*.safetensors")), start=Counter())
+    counts = sum((count_numbers(file) for file in folder.glob("*.safetensors")), start=Counter())
     return counts.most_common(1)[0][0] if counts else "fp32"
 
 
@@ -166,12 +165,19 @@ def _run_in_float32(module: torch.nn.Module, dtype: torch.dtype) -> None:
     module.register_forward_hook(narrow)
 
 
-def _count_file(file: Path) -> Counter[str | None]:
+def count_numbers(file: Path) -> Counter[str | None]:
     """Numbers per precision, read off the header of a safetensors file."""
-    with file.open("rb") as stream:
-        header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
+    from safetensors import SafetensorError, safe_open
+
     counts: Counter[str | None] = Counter()
-    for name, entry in header.items():
-        if name != "__metadata__":
-            counts[_SAFETENSORS.get(entry["dtype"])] += prod(entry["shape"])
+    try:
+        with safe_open(file, framework="pt") as opened:
+            for name in opened.keys():  # noqa: SIM118 (it is no dict)
+                part = opened.get_slice(name)
+                counts[_SAFETENSORS.get(part.get_dtype())] += prod(part.get_shape())
+    except (SafetensorError, OSError) as error:
+        raise ZeusError(
+            f"model: got {file}, which cannot be read ({error}); expected whole safetensors files. "
+            "Download or save the model again."
+        ) from error
     return counts

@@ -11,6 +11,7 @@ from zeus_trt.runtime.arguments import bind, flatten
 from zeus_trt.runtime.denoiser import Denoiser
 from zeus_trt.runtime.engine import name_precision
 from zeus_trt.runtime.manifest import Manifest
+from zeus_trt.zeus_graph import json_file
 
 _ALLOWED = {"fp32": 2e-3, "fp16": 2e-2, "bf16": 0.1}
 """Largest error of a first output, by the coarser precision of engine and module: TF32 alone makes 1e-3."""
@@ -71,7 +72,7 @@ class EngineCall:
     def _check_constants(self, constants: dict[str, Any]) -> None:
         named = {spec.name for spec in self._manifest.inputs}
         exported = self._manifest.constants
-        for path, value in json.loads(json.dumps(constants, default=str)).items():
+        for path, value in json_file.plain(json.loads(json.dumps(constants, default=str))).items():
             if path.split(".")[-1] in named or path in _UNSAID:
                 continue
             if path not in exported or exported[path] != value:

@@ -1,20 +1,31 @@
 """The manifest of a bundle: what its engine takes, gives, and was made from."""
 
+import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from math import isqrt
 from typing import Any
 
-from zeus_trt.errors import ZeusError
+from zeus_trt import strict_json
+from zeus_trt.errors import ZeusError, escape
+from zeus_trt.runtime.manifest_check import check_manifest, check_sizes
 
 FORMAT = 1
+DIGEST = "manifest_sha256"
 FILE_NAME = "manifest.json"
 ONNX_FILE = "denoiser.onnx"
 SCHEDULER_FILE = "scheduler/scheduler_config.json"
 OUTPUT_NAME = "model_output"
 AREA = "height x width"
+DTYPES = ("float32", "float16", "bfloat16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool")
+
+_THING = "manifest"
+_ADVICE = "Export the model again."
+_FRACTION = re.compile(r"-?[0-9]{1,12}(/[1-9][0-9]{0,11})?")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def solver_name(num_steps: int) -> str:
@@ -46,6 +57,11 @@ class TensorSpec:
     role: str = "conditioning"
     value: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise ValueError(f"{self.name} has the unknown dtype {self.dtype!r}")
+        check_sizes(self.name, *(axis for axis in self.axes if isinstance(axis, int)))
+
     def __str__(self) -> str:
         return f"{self.name} {self.dtype} ({', '.join(str(axis) for axis in self.axes)})"
 
@@ -76,6 +92,13 @@ class SymbolSpec:
     unit: str = "1"
     offset: str = "0"
 
+    def __post_init__(self) -> None:
+        check_sizes(self.name, *self.observed, self.multiple_of, 1 if self.maximum is None else self.maximum)
+        if wrong := [text for text in (self.scale, self.unit, self.offset) if not _FRACTION.fullmatch(text)]:
+            raise ValueError(f"{self.name} has {wrong[0]!r}, which is no fraction")
+        if min(Fraction(self.scale), Fraction(self.unit)) <= 0:
+            raise ValueError(f"{self.name} has a scale or unit that is not positive")
+
     def describe(self, size: int) -> str:
         """The size, and what it is in the pipeline's own terms: ``128 (1024 pixels)``."""
         asked = Fraction(self.unit) * size + Fraction(self.offset)
@@ -95,6 +118,11 @@ class Labels:
 
     count: int
     null: int
+
+    def __post_init__(self) -> None:
+        check_sizes("labels", self.count)
+        if not 0 <= self.null <= self.count:
+            raise ValueError(f"labels have the null label {self.null}, which is not in 0..{self.count}")
 
 
 @dataclass(frozen=True)
@@ -118,6 +146,11 @@ class Verification:
     relative_error: float
     setting: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        check_sizes("verification", *self.shape)
+        if not (self.max_error >= 0 and self.relative_error >= 0):
+            raise ValueError("verification has an error that is no number from 0 on")
+
 
 @dataclass(frozen=True)
 class FileEntry:
@@ -125,6 +158,10 @@ class FileEntry:
 
     size: int
     sha256: str
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.size < 1 << 40 or not _SHA256.fullmatch(self.sha256):
+            raise ValueError(f"{self.size} bytes and SHA-256 {self.sha256!r} are no size and digest")
 
 
 @dataclass(frozen=True)
@@ -187,45 +224,50 @@ class Manifest:
 
     def describe(self) -> str:
         """Denoiser, inputs that vary, and the worst error to eager, on one line."""
-        worst = max(record.relative_error for record in self.verification)
+        worst = max((record.relative_error for record in self.verification), default=None)
         symbols = ", ".join(symbol.name for symbol in self.symbols)
-        return f"{self.denoiser_class}, {symbols} may vary, relative error to eager at most {worst:.1e}"
+        error = "not measured" if worst is None else f"at most {worst:.1e}"
+        return escape(f"{self.denoiser_class}, {symbols} may vary, relative error to eager {error}")
 
     def to_json(self) -> str:
-        """The manifest as JSON text."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=2) + "\n"
+        """The manifest as JSON text, with a digest of itself.
+
+        The digest finds accidental changes. It is no signature: who changes the manifest can make another digest.
+        """
+        content = {"format": FORMAT, **asdict(self)}
+        return json.dumps({**content, DIGEST: digest(content)}, indent=2, allow_nan=False) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> "Manifest":
+    def from_json(cls, text: str | bytes) -> "Manifest":
         """Reads what ``to_json`` wrote.
 
         Raises:
-            ZeusError: No manifest, or one of a format this version does not know.
+            ZeusError: No manifest, one of a format this version does not know, one that was changed, or one whose
+                parts do not fit each other.
         """
-        try:
-            data = json.loads(text)
-            version = data.pop("format")
-            if version != FORMAT:
-                raise ZeusError(
-                    f"manifest: got format {version}; expected {FORMAT}. Update zeus-trt, or export the model again."
-                )
-            data["inputs"] = tuple(_read_tensor(spec) for spec in data["inputs"])
-            data["output"] = _read_tensor(data["output"])
-            data["labels"] = Labels(**data["labels"]) if data["labels"] else None
-            data["symbols"] = tuple(SymbolSpec(**_read_tuples(entry)) for entry in data["symbols"])
-            data["verification"] = tuple(Verification(**_read_tuples(entry)) for entry in data["verification"])
-            data |= {name: tuple(data.get(name, ())) for name in ("state_axes", "keep_fp32")}
-            data["files"] = {name: FileEntry(**entry) for name, entry in data["files"].items()}
-            return cls(**data)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        content = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+        data = strict_json.decode(content, _THING, advice=_ADVICE)
+        strict_json.check_format(data, FORMAT, _THING, advice="export the model again.")
+        found = data.pop(DIGEST, None)
+        if found is None or found != digest(data):
+            reason = f"no {DIGEST}" if found is None else f"a {DIGEST} of other content"
             raise ZeusError(
-                f"manifest: got JSON that does not fit ({error}); expected a zeus-trt manifest. Export the model again."
+                f"{_THING}: got {reason}; expected the digest that `zeus-trt export` wrote. The file was changed, or "
+                f"made by an older zeus-trt. {_ADVICE}"
+            )
+        del data["format"]
+        manifest = strict_json.build(data, cls, _THING, advice=_ADVICE)
+        try:
+            check_manifest(manifest)
+            if missing := [name for name in (ONNX_FILE, SCHEDULER_FILE) if name not in manifest.files]:
+                raise ValueError(f"its files lack {', '.join(missing)}")
+        except ValueError as error:
+            raise ZeusError(
+                f"{_THING}: got parts that do not fit each other ({error}); expected a zeus-trt manifest. {_ADVICE}"
             ) from error
+        return manifest
 
 
-def _read_tensor(data: dict[str, Any]) -> TensorSpec:
-    return TensorSpec(**_read_tuples(data))
-
-
-def _read_tuples(data: dict[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+def digest(content: Mapping[str, Any]) -> str:
+    """SHA-256 in hex of a manifest's JSON data; the order of keys and the blanks do not matter."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

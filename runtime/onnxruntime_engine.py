@@ -7,6 +7,8 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.engine import Engine, EngineInfo, name_precision
+from zeus_trt.runtime.mapped_files import MappedFiles
+from zeus_trt.runtime.onnx_references import list_references
 
 _TORCH_TYPES = {
     "tensor(float)": torch.float32,
@@ -61,9 +63,11 @@ class OnnxRuntimeEngine(Engine):
         device = torch.device("cuda", device_index) if provider == "CUDAExecutionProvider" else torch.device("cpu")
         options = ort.SessionOptions()
         options.intra_op_num_threads = num_threads or 0
+        options.log_severity_level = 4  # its errors are raised; its own lines show names from the graph unescaped
         settings = {"device_id": device_index} if device.type == "cuda" else {}
         try:
-            self._session = ort.InferenceSession(str(onnx), options, providers=[(provider, settings)])
+            self._files = MappedFiles([onnx, *(onnx.parent / name for name in sorted(list_references(onnx)))])
+            self._session = ort.InferenceSession(str(onnx), options, [(provider, settings)], enable_fallback=0)
         except Exception as error:  # onnxruntime raises a class of its own per fault, all bare Exceptions
             raise ZeusError(
                 f"onnxruntime: got {onnx.name}, which does not load ({_join_lines(error)}); expected a graph that this "
@@ -87,6 +91,8 @@ class OnnxRuntimeEngine(Engine):
 
     def _compute(self, cast: dict[str, torch.Tensor]) -> torch.Tensor:
         device = self.info.device
+        if device.type == "cpu":  # on a GPU the weights are a copy
+            self._files.check()
         place = (device.type, device.index or 0)
         binding = self._session.io_binding()
         for name, value in cast.items():
@@ -112,6 +118,7 @@ class OnnxRuntimeEngine(Engine):
         """Gives its memory back; a later call raises ZeusError."""
         super().close()
         self._session = None
+        self._files.close()
 
 
 def _import_onnxruntime() -> Any:

@@ -1,11 +1,16 @@
 """The diffusers scheduler of a bundle: its update rule is the solver of step mode."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError
+
+_THING = "scheduler"
+_ADVICE = "Save the scheduler again."
+_INFINITE = ("lambda_min_clipped",)  # diffusers writes -Infinity there
+_MOST = 1_000_000  # training timesteps: a scheduler makes tables of as many numbers
 
 SOLVERS: dict[str, tuple[str, dict[str, Any]]] = {
     "euler": ("EulerDiscreteScheduler", {}),
@@ -29,33 +34,51 @@ def load_scheduler(config_file: Path) -> Any:
     Raises:
         ZeusError: diffusers is missing, or has no scheduler of that class; or no config of one.
     """
-    config = read_config(config_file)
-    scheduler_class = _find_class(str(config.get("_class_name", "")), config_file.name)
-    try:
-        return scheduler_class.from_config(config)
-    except (ValueError, TypeError, RuntimeError) as error:  # each scheduler raises its own
-        raise _refuse(config_file, str(error)) from error
+    return build_scheduler(read_config(config_file))
 
 
 def read_config(config_file: Path) -> dict[str, Any]:
     """The config of a diffusers scheduler, with its ``_class_name``.
 
     Raises:
-        ZeusError: A file that is no JSON object.
+        ZeusError: The file is missing, or as ``parse_config``.
     """
-    try:
-        config = json.loads(config_file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise _refuse(config_file, str(error)) from error
-    if not isinstance(config, dict):
-        raise _refuse(config_file, "no JSON object")
+    return parse_config(strict_json.read_bytes(config_file, _THING, advice=_ADVICE))
+
+
+def parse_config(content: bytes) -> dict[str, Any]:
+    """The config of a diffusers scheduler from the bytes of its file.
+
+    Raises:
+        ZeusError: No strict JSON object, one without the name of a class, or with more training timesteps than any
+            model has.
+    """
+    data = strict_json.decode(content, _THING, advice=_ADVICE, infinite=_INFINITE)
+    config = strict_json.build(data, dict[str, Any], _THING, advice=_ADVICE)
+    if not isinstance(config.get("_class_name"), str):
+        raise _refuse("it has no _class_name")
+    trained = config.get("num_train_timesteps", 1)
+    if type(trained) is not int or not 1 <= trained <= _MOST:
+        raise _refuse(f"num_train_timesteps is {trained!r}, not in 1..{_MOST}")
     return config
 
 
-def _refuse(config_file: Path, reason: str) -> ZeusError:
+def build_scheduler(config: Mapping[str, Any]) -> Any:
+    """Makes the diffusers scheduler of a config.
+
+    Raises:
+        ZeusError: diffusers is missing, or has no scheduler of that class; or it refuses the config.
+    """
+    scheduler_class = _find_class(config["_class_name"], "the config")
+    try:
+        return scheduler_class.from_config(config)
+    except Exception as error:  # each scheduler raises its own
+        raise _refuse(f"{type(error).__name__}: {error}") from error
+
+
+def _refuse(reason: str) -> ZeusError:
     return ZeusError(
-        f"scheduler: got {config_file}, which does not load ({reason}); expected the config of a diffusers scheduler. "
-        "Save it again."
+        f"{_THING}: got a config that does not load ({reason}); expected the config of a diffusers scheduler. {_ADVICE}"
     )
 
 
@@ -79,7 +102,7 @@ def make_scheduler(config: Mapping[str, Any], solver: str) -> Any:
         flow = {**changes, "prediction_type": "flow_prediction", "use_flow_sigmas": True, "flow_shift": shift}
         name, config = (_FLOW[solver], {"shift": shift}) if solver in _FLOW else (name, flow)
         changes = {}
-    return _find_class(name, solver).from_config({**config, **changes})
+    return build_scheduler({**config, **changes, "_class_name": name})
 
 
 def _find_class(name: str, asked: str) -> Any:
@@ -90,8 +113,11 @@ def _find_class(name: str, asked: str) -> Any:
             "scheduler: got no diffusers on this machine; expected it for running step by step. "
             "Install it: pip install diffusers."
         ) from error
-    scheduler_class: Any = getattr(diffusers, name, None)
-    if not hasattr(scheduler_class, "from_config"):
+    try:
+        scheduler_class: Any = getattr(diffusers, name, None) if name.endswith("Scheduler") else None
+    except (ImportError, RuntimeError):  # one that needs a package that is missing
+        scheduler_class = None
+    if not isinstance(scheduler_class, type) or not issubclass(scheduler_class, diffusers.SchedulerMixin):
         raise ZeusError(
             f"scheduler: got class {name!r} in {asked}; expected a scheduler of diffusers "
             f"{diffusers.__version__}. Update diffusers."

@@ -1,16 +1,16 @@
 """The solver of a session: the bundle's stored programs, a diffusers scheduler, or both."""
 
-import json
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Any
 
+from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle import Bundle
 from zeus_trt.runtime.loop import count_evaluations
-from zeus_trt.runtime.scheduler import load_scheduler
+from zeus_trt.runtime.scheduler import build_scheduler
 from zeus_trt.zeus_graph import Predictor, StepPlan
 from zeus_trt.zeus_graph.fold import fold
 from zeus_trt.zeus_graph.sampling_program import SamplingProgram
@@ -40,7 +40,7 @@ class Solver:
     @cached_property
     def scheduler(self) -> Any:
         """The diffusers scheduler; raises ZeusError where diffusers is missing."""
-        return self._given or load_scheduler(self._bundle.scheduler_config)
+        return self._given or build_scheduler(self._bundle.scheduler_config)
 
     def count_evaluations(self, num_steps: int, begin: int = 0, schedule: Mapping[str, Any] | None = None) -> int:
         """Denoiser evaluations of ``num_steps`` steps, from ``begin`` on."""
@@ -112,7 +112,7 @@ class Solver:
 
     def _is_stored(self, num_steps: int, begin: int, schedule: _Schedule) -> bool:
         is_plain = self._given is None and not begin and not schedule
-        return is_plain and self._bundle.solver_file(num_steps).is_file()
+        return is_plain and self._bundle.has_solver(num_steps)
 
     def _has_scheduler(self) -> bool:
         try:
@@ -122,10 +122,9 @@ class Solver:
 
     def _find(self, num_steps: int, begin: int, schedule: _Schedule) -> SolverProgram | UntraceableError:
         if self._is_stored(num_steps, begin, schedule):
-            config = json.loads(self._bundle.scheduler_config.read_text(encoding="utf-8"))
-            return SolverProgram.load(self._bundle.solver_file(num_steps)).check(
-                config["_class_name"], config, num_steps
-            )
+            config = self._bundle.scheduler_config
+            stored = SolverProgram.from_json(strict_json.decode(self._bundle.read_solver(num_steps), "solver program"))
+            return stored.check(config["_class_name"], config, num_steps)
         arguments = {name: list(value) if isinstance(value, tuple) else value for name, value in schedule}
         try:
             return trace(self.scheduler, num_steps, begin=begin, **arguments)

@@ -3,10 +3,15 @@
 import json
 from pathlib import Path
 
+from zeus_trt.runtime.manifest import DIGEST, digest
+
 ROOT = Path(__file__).parents[1]
 MODELS = ROOT / "examples" / "models"
 
 
 def edit_json(path: Path, **changes) -> None:
-    """Changes fields of a JSON file."""
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    """Changes fields of a JSON file; a manifest gets the digest of its new content."""
+    data = {**json.loads(path.read_text()), **changes}
+    if data.pop(DIGEST, None):
+        data[DIGEST] = digest(data)
+    path.write_text(json.dumps(data))

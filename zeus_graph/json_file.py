@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from zeus_trt.errors import ZeusError
+from zeus_trt import strict_json
 from zeus_trt.files import write_atomically
 
 FORMAT = 1
@@ -40,9 +40,7 @@ def digest(data: Any) -> str:
 
 def check_format(data: Any, thing: str) -> None:
     """Raises ZeusError unless ``data`` is a JSON object of this version's format."""
-    found = data.get("format") if isinstance(data, Mapping) else None
-    if found != FORMAT:
-        raise ZeusError(f"{thing}: got format {found}; expected {FORMAT}. Update zeus-trt, or make the {thing} again.")
+    strict_json.check_format(data, FORMAT, thing, advice=f"make the {thing} again.")
 
 
 def freeze(arrays: Sequence[Any], ndim: int) -> tuple[np.ndarray, ...]:
@@ -72,15 +70,15 @@ def save(path: str | os.PathLike, data: Any) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def load(path: str | os.PathLike) -> Any:
+def load(path: str | os.PathLike, thing: str) -> Any:
     """Reads JSON data.
 
+    Args:
+        path: The file.
+        thing: What it is, for the message.
+
     Raises:
-        ZeusError: The file is missing, unreadable or no JSON.
+        ZeusError: The file is missing, unreadable, too large or no strict JSON.
     """
-    try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ZeusError(f"{path}: got {error.strerror}; expected a JSON file. Check the path.") from error
-    except ValueError as error:
-        raise ZeusError(f"{path}: got text that is no JSON ({error}); expected JSON. Write the file again.") from error
+    advice = f"Check the path, or make the {thing} again."
+    return strict_json.decode(strict_json.read_bytes(path, thing, advice=advice), thing, advice=advice)

@@ -7,6 +7,7 @@ from itertools import islice
 from numbers import Real
 from typing import Any
 
+from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph.counts import MAX_STEPS, check_count, is_whole, show
 
@@ -19,6 +20,18 @@ WINDOWS: dict[str, Window] = {"default": (0.2, 0.1), "flow": (0.14, 0.06), "none
 """Name of a window -> fractions of the steps that stay full at the start and at the end."""
 
 _FORMAT = 1
+_ADVICE = "Write it with StepPlan.to_json()."
+
+
+@dataclass(frozen=True)
+class _File:
+    """The fields of a file, as ``StepPlan.to_json`` and ``zeus-trt plan --json`` write them."""
+
+    format: int
+    steps: str
+    full_steps: tuple[int, ...] | None = None
+    nfe: int | None = None
+    program: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -180,13 +193,14 @@ class StepPlan:
         Raises:
             ZeusError: No plan, or one of a format this version does not know.
         """
-        if not isinstance(data, dict) or not isinstance(data.get("steps"), str):
-            raise ZeusError('plan: got JSON without "steps"; expected a step plan. Write it with StepPlan.to_json().')
-        if data.get("format") != _FORMAT:
+        strict_json.check_format(data, _FORMAT, "plan", advice="write the plan again.")
+        file = strict_json.build(data, _File, "plan", advice=_ADVICE)
+        plan = cls(file.steps)
+        if file.full_steps not in (None, plan.full_steps) or file.nfe not in (None, plan.nfe):
             raise ZeusError(
-                f"plan: got format {data.get('format')}; expected {_FORMAT}. Update zeus-trt, or write the plan again."
+                f"plan: got full_steps or nfe that are not those of {plan}; expected the same. Leave them out."
             )
-        return cls(data["steps"])
+        return plan
 
     def __str__(self) -> str:
         return self.steps

@@ -8,18 +8,40 @@ psi_t is the output at the full step t, ``before`` the step just before t, ``pre
 the full step before t, and j = 1, 2, ... counts the skipped steps after t.
 """
 
+import math
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph.counts import show
 from zeus_trt.zeus_graph.plan import StepPlan
 from zeus_trt.zeus_graph.row_table import Row, read_table
 
 ABSCISSAE = ("index", "timestep", "sigma")
+
+_STEP = re.compile(r"0|[1-9][0-9]{0,8}")
+_ADVICE = "Write it with Predictor.to_json()."
+
+
+@dataclass(frozen=True)
+class _File:
+    """The fields of a file, as ``Predictor.to_json`` writes them."""
+
+    name: str
+    rows: dict[str, dict[str, float]] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.name == "table") != (self.rows is not None):
+            raise ValueError("rows belong to the predictor table, and to no other")
+        for step, row in (self.rows or {}).items():
+            if wrong := [text for text in (step, *row) if not _STEP.fullmatch(text)]:
+                raise ValueError(f"{wrong[0]!r} is no number of a step")
+            if not all(map(math.isfinite, row.values())):
+                raise ValueError(f"a weight of step {step} is not finite")
 
 
 @dataclass(frozen=True)
@@ -247,16 +269,10 @@ class Predictor:
         Raises:
             ZeusError: No predictor, or an unknown one.
         """
-        try:
-            if data["name"] != "table":
-                return cls.parse(data["name"])
-            rows = {int(i): {int(k): float(w) for k, w in row.items()} for i, row in data["rows"].items()}
-            return cls.from_table(rows)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ZeusError(
-                f"predictor: got JSON that does not fit ({error!r}); expected a predictor. "
-                "Write it with Predictor.to_json()."
-            ) from error
+        file = strict_json.build(data, _File, "predictor", advice=_ADVICE)
+        if file.rows is None:
+            return cls.parse(file.name)
+        return cls.from_table({int(i): {int(k): w for k, w in row.items()} for i, row in file.rows.items()})
 
     def __str__(self) -> str:
         uses_grid = self.name == "linear-grid" or _LAGRANGE.fullmatch(self.name)

@@ -7,11 +7,30 @@ from typing import Any
 
 import numpy as np
 
+from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph import json_file
 from zeus_trt.zeus_graph.plan import StepPlan
+from zeus_trt.zeus_graph.predictor import Predictor
 
 _THING = "sampling program"
+_ADVICE = "Fold it again."
+
+
+@dataclass(frozen=True)
+class _File:
+    """The fields of a file, as ``SamplingProgram.to_json`` writes them."""
+
+    format: int
+    solver: str
+    plan: str
+    predictor: dict[str, Any]
+    init_noise_sigma: float
+    first_input: float
+    steps: tuple[int, ...]
+    timesteps: tuple[float, ...]
+    matrices: tuple[tuple[tuple[float, ...], ...], ...]
+    fingerprint: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,21 +142,13 @@ class SamplingProgram:
             ZeusError: An unknown format, or malformed content.
         """
         json_file.check_format(data, _THING)
-        try:
-            program = cls(
-                steps=data["steps"],
-                timesteps=data["timesteps"],
-                matrices=data["matrices"],
-                first_input=float(data["first_input"]),
-                init_noise_sigma=float(data["init_noise_sigma"]),
-                plan=data["plan"],
-                predictor=data["predictor"],
-                solver=str(data["solver"]),
-            )
-            if data["fingerprint"] != program.fingerprint:
-                raise ValueError("its fingerprint is that of another program")
-        except (KeyError, TypeError, ValueError) as error:
-            raise _malformed(error) from error
+        fields = vars(strict_json.build(data, _File, _THING, advice=_ADVICE))
+        fingerprint = fields.pop("fingerprint")
+        del fields["format"]
+        Predictor.from_json(fields["predictor"])
+        program = cls(**fields)
+        if fingerprint != program.fingerprint:
+            raise _malformed("its fingerprint is that of another program")
         return program
 
     def save(self, path: str | os.PathLike) -> None:
@@ -147,7 +158,7 @@ class SamplingProgram:
     @classmethod
     def load(cls, path: str | os.PathLike) -> "SamplingProgram":
         """Reads a file that ``save`` wrote; raises ZeusError where there is none."""
-        return cls.from_json(json_file.load(path))
+        return cls.from_json(json_file.load(path, _THING))
 
 
 def _latent_names(count: int) -> list[str]:
@@ -159,6 +170,5 @@ def _write_sum(row: np.ndarray, names: list[str]) -> str:
     return " ".join(terms) or "0"
 
 
-def _malformed(error: Exception) -> ZeusError:
-    reason = f"no {error}" if isinstance(error, KeyError) else str(error)
-    return ZeusError(f"{_THING}: got malformed content ({reason}); expected a folded solver. Fold it again.")
+def _malformed(reason: object) -> ZeusError:
+    return ZeusError(f"{_THING}: got malformed content ({reason}); expected a folded solver. {_ADVICE}")

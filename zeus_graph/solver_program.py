@@ -1,16 +1,38 @@
 """The solver as numbers: one matrix per evaluation of the denoiser."""
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph import json_file
 
 _THING = "solver program"
+_ADVICE = "Trace the scheduler again."
+
+
+@dataclass(frozen=True)
+class _File:
+    """The fields of a file, as ``SolverProgram.to_json`` writes them."""
+
+    format: int
+    scheduler: str
+    config: dict[str, Any]
+    num_steps: int
+    begin: int
+    init_noise_sigma: float
+    prediction_type: str | None
+    timesteps: tuple[float, ...]
+    sigmas: tuple[float, ...] | None
+    input_rows: tuple[tuple[float, ...], ...]
+    matrices: tuple[tuple[tuple[float, ...], ...], ...]
+    fingerprint: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +81,16 @@ class SolverProgram:
             json_file.freeze([self.timesteps, self.sigmas or ()], 1)
             object.__setattr__(self, "input_rows", json_file.freeze(self.input_rows, 1))
             object.__setattr__(self, "matrices", json_file.freeze(self.matrices, 2))
+            self._check_numbers()
             self._check_shapes()
         except (TypeError, ValueError, AttributeError) as error:
             raise _malformed(error) from error
+
+    def _check_numbers(self) -> None:
+        if self.num_steps < 1 or self.begin < 0 or not self.scheduler:
+            raise ValueError("it has no steps, a negative begin index, or no scheduler")
+        if not 0 < self.init_noise_sigma < math.inf:
+            raise ValueError("its init_noise_sigma is not positive and finite")
 
     def _check_shapes(self) -> None:
         count = len(self.timesteps)
@@ -86,10 +115,10 @@ class SolverProgram:
         """The most latents that are alive between two evaluations."""
         return max(row.size for row in self.input_rows)
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 in hex of the scheduler's class and config, the timesteps and the begin index."""
-        return json_file.digest([self.scheduler, self.config, self.timesteps, self.begin])
+        """SHA-256 in hex of all that the program holds: schedule, matrices and every other field."""
+        return json_file.digest(self._content())
 
     def check(
         self,
@@ -133,6 +162,9 @@ class SolverProgram:
 
     def to_json(self) -> dict[str, Any]:
         """The program as JSON data; ``from_json`` reads it back bit for bit."""
+        return {**self._content(), "fingerprint": self.fingerprint}
+
+    def _content(self) -> dict[str, Any]:
         return {
             "format": json_file.FORMAT,
             "scheduler": self.scheduler,
@@ -145,7 +177,6 @@ class SolverProgram:
             "sigmas": None if self.sigmas is None else list(self.sigmas),
             "input_rows": [row.tolist() for row in self.input_rows],
             "matrices": [matrix.tolist() for matrix in self.matrices],
-            "fingerprint": self.fingerprint,
         }
 
     @classmethod
@@ -156,23 +187,12 @@ class SolverProgram:
             ZeusError: An unknown format, or malformed content.
         """
         json_file.check_format(data, _THING)
-        try:
-            program = cls(
-                scheduler=str(data["scheduler"]),
-                config=data["config"],
-                num_steps=int(data["num_steps"]),
-                begin=int(data["begin"]),
-                timesteps=data["timesteps"],
-                sigmas=data["sigmas"],
-                input_rows=data["input_rows"],
-                matrices=data["matrices"],
-                init_noise_sigma=float(data["init_noise_sigma"]),
-                prediction_type=data["prediction_type"],
-            )
-            if data["fingerprint"] != program.fingerprint:
-                raise ValueError("its fingerprint is that of another program")
-        except (KeyError, TypeError, ValueError) as error:
-            raise _malformed(error) from error
+        fields = vars(strict_json.build(data, _File, _THING, advice=_ADVICE))
+        fingerprint = fields.pop("fingerprint")
+        del fields["format"]
+        program = cls(**fields)
+        if fingerprint != program.fingerprint:
+            raise _malformed("its fingerprint is that of another program")
         return program
 
     def save(self, path: str | os.PathLike) -> None:
@@ -182,7 +202,7 @@ class SolverProgram:
     @classmethod
     def load(cls, path: str | os.PathLike) -> "SolverProgram":
         """Reads a file that ``save`` wrote; raises ZeusError where there is none."""
-        return cls.from_json(json_file.load(path))
+        return cls.from_json(json_file.load(path, _THING))
 
 
 def public_config(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -190,8 +210,5 @@ def public_config(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: json_file.plain(value) for key, value in config.items() if not key.startswith("_")}
 
 
-def _malformed(error: Exception) -> ZeusError:
-    reason = f"no {error}" if isinstance(error, KeyError) else str(error)
-    return ZeusError(
-        f"{_THING}: got malformed content ({reason}); expected a traced solver. Trace the scheduler again."
-    )
+def _malformed(reason: object) -> ZeusError:
+    return ZeusError(f"{_THING}: got malformed content ({reason}); expected a traced solver. {_ADVICE}")

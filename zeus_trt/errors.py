@@ -23,6 +23,11 @@ def escape(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
+def say_cause(error: BaseException) -> str:
+    """The first line of an exception's words, or its class where it has none."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def shorten(text: str, longest: int = _LONGEST) -> str:
     """``text`` without its middle, where it has more than ``longest`` characters."""
     if len(text) <= longest:

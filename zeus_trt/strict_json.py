@@ -2,9 +2,10 @@
 
 import json
 import math
+import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -23,12 +24,13 @@ DEPTH = 64
 
 ADVICE = "Write the file again."
 
+_INFINITE = (math.inf, -math.inf)
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|([\[{])|[\]}]', re.DOTALL)  # a string, open or not, or a bracket
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 T = TypeVar("T")
 
 
-def read(path: str | Path, type_: type[T], thing: str, *, limit: int = LIMIT, advice: str = ADVICE) -> T:
+def read(path: str | os.PathLike, type_: type[T], thing: str, *, limit: int = LIMIT, advice: str = ADVICE) -> T:
     """Reads a JSON file into ``type_``.
 
     Args:
@@ -53,7 +55,7 @@ def parse(content: bytes, type_: type[T], thing: str, *, advice: str = ADVICE) -
     return build(decode(content, thing, advice=advice), type_, thing, advice=advice)
 
 
-def read_bytes(path: str | Path, thing: str, *, limit: int = LIMIT, advice: str = ADVICE) -> bytes:
+def read_bytes(path: str | os.PathLike, thing: str, *, limit: int = LIMIT, advice: str = ADVICE) -> bytes:
     """The content of a file.
 
     Raises:
@@ -70,8 +72,14 @@ def read_bytes(path: str | Path, thing: str, *, limit: int = LIMIT, advice: str 
     return content
 
 
-def decode(content: bytes, thing: str, *, advice: str = ADVICE) -> Any:
+def decode(content: bytes, thing: str, *, advice: str = ADVICE, infinite: Collection[str] = ()) -> Any:
     """JSON text as plain data: None, bool, int, float, str, list and dict.
+
+    Args:
+        content: The text.
+        thing: What it is, for the message.
+        advice: The last sentence of the message.
+        infinite: Fields of the outermost object that may be ``Infinity`` or ``-Infinity``, which strict JSON lacks.
 
     Raises:
         ZeusError: The text is no UTF-8 or no JSON, is nested deeper than ``DEPTH``, repeats a key, or has a number
@@ -81,13 +89,18 @@ def decode(content: bytes, thing: str, *, advice: str = ADVICE) -> Any:
         text = content.decode("utf-8")
         _check_depth(text)
         data = json.loads(
-            text, object_pairs_hook=_make_object, parse_int=_read_int, parse_float=_read_float, parse_constant=_refuse
-        )
+            text, object_pairs_hook=_make_object, parse_int=_read_int, parse_float=_read_float,
+            parse_constant=float if infinite else _refuse,
+        )  # fmt: skip
+        if infinite:
+            _check_infinite(data, infinite)
         if _SURROGATE.search(text):  # half a character: such text cannot be printed, nor written to a file
             json.dumps(data, ensure_ascii=False).encode("utf-8")
         return data
     except UnicodeError as error:
-        raise ZeusError(f"{thing}: got text that is no UTF-8 ({error.reason}); expected JSON. {advice}") from error
+        raise ZeusError(
+            f"{thing}: got text that is no UTF-8 ({getattr(error, 'reason', error)}); expected JSON. {advice}"
+        ) from error
     except (ValueError, RecursionError) as error:
         raise ZeusError(f"{thing}: got text that is no strict JSON ({error}); expected JSON. {advice}") from error
 
@@ -148,6 +161,12 @@ def _read_float(text: str) -> float:
     return number
 
 
+def _check_infinite(data: Any, names: Collection[str]) -> None:
+    fields = data if isinstance(data, dict) else {"": data}
+    json.dumps({name: value for name, value in fields.items() if name not in names}, allow_nan=False)
+    json.dumps([value for name, value in fields.items() if name in names and value not in _INFINITE], allow_nan=False)
+
+
 def _refuse(name: str) -> Any:
     raise ValueError(f"{name} is no number of JSON")
 
@@ -158,7 +177,7 @@ _find_hints = lru_cache(get_type_hints)
 def _check_fields(data: Any, type_: Any, where: str) -> None:
     """Raises ValueError for a field that no dataclass of ``type_`` has: msgspec ignores those."""
     origin, parts = get_origin(type_), get_args(type_)
-    if is_dataclass(type_):
+    if isinstance(type_, type) and is_dataclass(type_):
         hints = _find_hints(type_)
         for name, value in data.items() if isinstance(data, Mapping) else ():
             if name not in hints:

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from checkout import edit_json
 from onnx import TensorProto, helper
 
 import zeus_trt
@@ -72,9 +73,8 @@ def list_files(folder):
 def reseal(bundle, name):
     """Puts a changed file's digest into the manifest, as another export would."""
     file, manifest = bundle / name, bundle / "manifest.json"
-    data = json.loads(manifest.read_text())
-    data["files"][name] = {"size": file.stat().st_size, "sha256": digest_file(file)}
-    manifest.write_text(json.dumps(data))
+    files = json.loads(manifest.read_text())["files"]
+    edit_json(manifest, files={**files, name: {"size": file.stat().st_size, "sha256": digest_file(file)}})
 
 
 def plan(folder):

@@ -6,6 +6,7 @@ import sys
 import diffusers
 import pytest
 import torch
+from checkout import edit_json
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import ProgramLoop, Session, draw_noise, run_steps
@@ -125,8 +126,8 @@ def test_a_stored_solver_of_another_scheduler_is_refused(digits_bundle, tmp_path
     bundle = shutil.copytree(digits_bundle("unet-epsilon"), tmp_path / "bundle")
     other = shutil.copyfile(digits_bundle("unet-flow") / "solvers" / "20.json", bundle / "solvers" / "20.json")
     manifest = json.loads((bundle / "manifest.json").read_text())
-    manifest["files"]["solvers/20.json"] = {"size": other.stat().st_size, "sha256": digest_file(other)}
-    (bundle / "manifest.json").write_text(json.dumps(manifest))
+    entry = {"size": other.stat().st_size, "sha256": digest_file(other)}
+    edit_json(bundle / "manifest.json", files={**manifest["files"], "solvers/20.json": entry})
     with pytest.raises(ZeusError, match="got scheduler 'FlowMatchEulerDiscreteScheduler'"):
         Session(bundle).plan(20, 3)
 

@@ -1,5 +1,6 @@
 import ast
 import copy
+import dataclasses
 import json
 import math
 import os
@@ -84,6 +85,18 @@ def test_fingerprints_tell_programs_apart(solver):
     assert trace(make(), 10).fingerprint == programs[0].fingerprint
 
 
+def test_a_fingerprint_covers_every_field(solver):
+    """Also the matrices, by their last bit."""
+    nudged = [np.nextafter(array, 2) for array in solver.matrices]
+    changes = (
+        {"matrices": tuple(nudged)}, {"input_rows": tuple(2 * row for row in solver.input_rows)}, {"sigmas": None},
+        {"num_steps": 11}, {"begin": 1}, {"init_noise_sigma": 2.0}, {"prediction_type": "sample"}, {"scheduler": "A"},
+        {"timesteps": tuple(t + 1 for t in solver.timesteps)}, {"config": {}},
+    )  # fmt: skip
+    found = {dataclasses.replace(solver, **change).fingerprint for change in changes}
+    assert len(found | {solver.fingerprint}) == len(changes) + 1
+
+
 def test_check_accepts_its_own_scheduler(solver, scheduler):
     name = type(scheduler).__name__
     scheduler.set_timesteps(10)
@@ -133,7 +146,7 @@ def test_malformed_content_is_refused(kind, solver, sampling):
     bad += [spoil(data, "matrices", 2, 0, 1, value=v) for v in (math.nan, math.inf, "x", [1])]
     bad += [spoil(data, "timesteps", 0, value=math.nan), spoil(data, "timesteps", 0, value=3.25)]
     for content in bad:
-        with pytest.raises(ZeusError, match=r"malformed content|predictor|plan"):
+        with pytest.raises(ZeusError, match=r"malformed content|does not fit|predictor|plan"):
             kind.from_json(content)
 
 
@@ -172,7 +185,7 @@ def test_unreadable_files_and_folders(sampling, tmp_path):
     with pytest.raises(ZeusError, match="No such file"):
         sampling.save(tmp_path / "none" / "program.json")
     (tmp_path / "bad.json").write_text("{")
-    with pytest.raises(ZeusError, match="no JSON"):
+    with pytest.raises(ZeusError, match="no strict JSON"):
         SamplingProgram.load(tmp_path / "bad.json")
 
 

@@ -42,7 +42,7 @@ def export(model, output, backends, gpu, batch, ranges, steps, **settings) -> No
             steps=steps, **settings,
         )  # fmt: skip
     click.echo(f"{output}: {bundle.manifest.describe()}")
-    stored = [str(num_steps) for num_steps in steps if bundle.solver_file(num_steps).is_file()]
+    stored = [str(num_steps) for num_steps in steps if bundle.has_solver(num_steps)]
     click.echo(f"stored solvers: {', '.join(stored) or 'none, it is traced for each run or goes step by step'}")
     for record in records:
         echo_engine(record)

@@ -1,0 +1,71 @@
+"""A real bundle, made in milliseconds: a graph of two operators with external weights, a scheduler, a stored solver."""
+
+import json
+from pathlib import Path
+
+import diffusers
+import numpy as np
+import onnx
+from checkout import edit_json
+from onnx import TensorProto, helper, numpy_helper
+
+from zeus_trt.export.folder import seal, write_solvers
+from zeus_trt.files import digest_file
+from zeus_trt.runtime.manifest import ONNX_FILE, Manifest, SymbolSpec, TensorSpec, Verification
+
+STEPS = 5
+LATENTS = (1, 4, 4)  # channels, height, width
+
+
+def make_graph(location: str | None = f"{ONNX_FILE}.data") -> onnx.ModelProto:
+    """``model_output = sample * scale + timestep[:, None, None, None]``, its scale in the file ``location``."""
+    scale = numpy_helper.from_array(np.full(LATENTS, 0.1, np.float32), "scale")
+    shape = numpy_helper.from_array(np.array([-1, 1, 1, 1], np.int64), "shape")
+    if location is not None:
+        onnx.external_data_helper.set_external_data(scale, location, offset=0, length=len(scale.raw_data))
+        scale.ClearField("raw_data")
+        scale.data_location = TensorProto.EXTERNAL
+    nodes = [
+        helper.make_node("Mul", ["sample", "scale"], ["scaled"]),
+        helper.make_node("Reshape", ["timestep", "shape"], ["rows"]),
+        helper.make_node("Add", ["scaled", "rows"], ["model_output"]),
+    ]
+    float32, sizes = TensorProto.FLOAT, ["batch", *LATENTS]
+    inputs = [
+        helper.make_tensor_value_info(*spec) for spec in (("sample", float32, sizes), ("timestep", float32, ["batch"]))
+    ]
+    output = helper.make_tensor_value_info("model_output", float32, sizes)
+    graph = helper.make_graph(nodes, "denoiser", inputs, [output], [scale, shape])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def make_manifest() -> Manifest:
+    """The manifest of ``make_graph``, before it is sealed."""
+    sample = TensorSpec("sample", "float32", ("batch", *LATENTS), "latents")
+    return Manifest(
+        model="small", component="unet", denoiser_class="Small", denoiser_config={"act": "silu"},
+        weights_sha256="0" * 64, prediction_type="epsilon",
+        inputs=(sample, TensorSpec("timestep", "float32", ("batch",), "timestep")),
+        output=TensorSpec("model_output", "float32", ("batch", *LATENTS), "output"),
+        symbols=(SymbolSpec("batch", (1, 2)),), labels=None,
+        verification=(Verification("onnxruntime", (2, *LATENTS), "float32", 1e-7, 1e-7),), versions={}, guidance="none",
+    )  # fmt: skip
+
+
+def write_bundle(folder: Path) -> Path:
+    """Writes the bundle into a new folder."""
+    folder.mkdir(parents=True)
+    (folder / ONNX_FILE).write_bytes(make_graph().SerializeToString())
+    (folder / f"{ONNX_FILE}.data").write_bytes(np.full(LATENTS, 0.1, np.float32).tobytes())
+    write_solvers(diffusers.EulerDiscreteScheduler(), (STEPS,), folder)
+    seal(make_manifest(), folder)
+    return folder
+
+
+def list_file(bundle: Path, name: str, path: Path | None = None) -> None:
+    """Lists a file in the manifest as export would, whatever it holds and wherever it is."""
+    path = path or bundle / name
+    files = json.loads((bundle / "manifest.json").read_text())["files"]
+    edit_json(
+        bundle / "manifest.json", files={**files, name: {"size": path.stat().st_size, "sha256": digest_file(path)}}
+    )
