@@ -8,6 +8,7 @@ import torch
 
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError, say_cause
+from zeus_trt.zeus_graph.counts import show
 
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")  # neither part is "." or ".."
 
@@ -31,7 +32,10 @@ def is_pipeline(name: str | Path) -> bool:
         is_folder, exists = (path / "model_index.json").is_file(), path.exists()
         is_below = path.parent.is_dir()
     except (OSError, ValueError) as error:
-        raise ZeusError(f"model: got {name} ({error}); expected a folder or an id of the hub. Change it.") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ZeusError(
+            f"model: got {show(str(name))} ({reason}); expected a folder or an id of the hub. Change it."
+        ) from error
     if is_folder or exists or not _HUB_ID.fullmatch(str(name)):
         return is_folder
     if is_below:

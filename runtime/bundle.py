@@ -7,7 +7,7 @@ from typing import Any
 
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError, escape
-from zeus_trt.files import digest_file
+from zeus_trt.files import digest_file, recover
 from zeus_trt.runtime.manifest import FILE_NAME, ONNX_FILE, SCHEDULER_FILE, FileEntry, Manifest, solver_name
 from zeus_trt.runtime.onnx_references import list_references
 from zeus_trt.runtime.scheduler import parse_config
@@ -43,6 +43,7 @@ class Bundle:
                 that reads other files than those of the manifest.
         """
         path = Path(path)
+        recover(path)
         try:
             content = strict_json.read_bytes(_locate(path, FILE_NAME), "manifest")
         except (OSError, ValueError) as error:

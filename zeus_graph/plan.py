@@ -120,7 +120,7 @@ class StepPlan:
         nfe, least = check_count("nfe", nfe, 0), min(3, num_steps)
         if not least <= nfe <= num_steps:
             raise ZeusError(
-                f"nfe: got {nfe}; expected {least}..{num_steps} for {num_steps} steps. "
+                f"nfe: got {show(nfe)}; expected {least}..{num_steps} for {num_steps} steps. "
                 "The first two steps and the last are always full."
             )
         last = num_steps - 1
@@ -247,9 +247,10 @@ def _ceil(fraction: float, num_steps: int) -> int:
 
 
 def _read_indices(full_steps: Any, num_steps: int) -> set[int]:
-    found: Iterable[Any] = full_steps if isinstance(full_steps, Iterable) else [full_steps]
+    if not isinstance(full_steps, Iterable):
+        raise ZeusError(f"full_steps: got {show(full_steps)}; expected indices of steps. Give a list of them.")
     indices = set()
-    for index in islice(found, MAX_STEPS + 1):
+    for index in islice(full_steps, MAX_STEPS + 1):
         if not is_whole(index) or not 0 <= index < num_steps:
             raise ZeusError(f"full_steps: got {show(index)}; expected indices 0..{num_steps - 1}. Leave it out.")
         indices.add(int(index))

@@ -6,7 +6,7 @@ from numbers import Real
 from typing import Any
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.zeus_graph.counts import is_whole, show
+from zeus_trt.zeus_graph.counts import MAX_STEPS, is_whole, show
 
 Row = Mapping[int, float]
 """Weights over the outputs used at earlier steps, keyed by step."""
@@ -21,7 +21,7 @@ def read_table(table: Any) -> dict[int, Row]:
     if not isinstance(table, Mapping):
         raise _refuse(show(table))
     for step, row in table.items():
-        if not is_whole(step) or not isinstance(row, Mapping):
+        if not is_whole(step) or not 0 <= step < MAX_STEPS or not isinstance(row, Mapping):
             raise _refuse(f"{show(row)} for step {show(step)}")
     return {int(step): _read_row(int(step), row) for step, row in table.items()}
 

@@ -163,7 +163,7 @@ class _Run:
 
 def _read(prepared: Any, begin: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Matrices and input rows of all evaluations, over everything that the scheduler keeps."""
-    width, widest = _WIDTHS
+    width, widest = min(len(prepared.timesteps) + 8, _WIDTHS[0]), _WIDTHS[1]
     while True:
         run = _Run(prepared, begin)
         result = _read_within(run, width)

@@ -1,4 +1,4 @@
-"""Kills writers, and checks what they leave. Run as a script: it forks a writer per kill, from a process without threads.
+"""Kills writers, and checks what they leave. Run as a script: it forks a writer per kill, and has no other threads.
 
 Usage: killed_writes.py calls|moments PLACE EXCHANGE [COUNT [SEED]]
 """

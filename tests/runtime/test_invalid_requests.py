@@ -73,7 +73,7 @@ def list_faults():
         ],
         "predictor": [
             *JUNK, "", "ZEUS", "lagrange-9", "zeus@sigma", "lagrange-2@nothing", Predictor.from_table({}),
-            Predictor.from_table({3: {9: 1.0}}), Predictor("nothing"), Predictor("lagrange-7"),
+            Predictor.from_table({3: {1: 1.0}}),
         ],
         "mode": [*JUNK, "Program", "", "graph"],
         "drift_threshold": [*without(JUNK, type(None), int, float), 0, -1.0, -math.inf, math.nan],

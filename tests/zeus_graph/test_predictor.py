@@ -80,7 +80,7 @@ def test_table():
         ("linear-grid", PLAN, [1.0] * 10, "equal abscissae"),
         (Predictor.from_table({}), PLAN, None, "no row for the skipped step 2"),
         (Predictor.from_table({2: {}}), StepPlan("FFXF"), None, "no row for the skipped step 2"),
-        (Predictor.from_table({2: {3: 1.0}}), StepPlan("FFXF"), None, "earlier full steps"),
+        (Predictor.from_table({2: {1: 1.0}, 3: {2: 1.0}}), StepPlan("FFRRF"), None, "earlier full steps"),
     ],
 )
 def test_errors(predictor, plan, grid, reason):
