@@ -75,7 +75,7 @@ def compare(
         check_run(count, num_images, seed)
     named = [read_plan(text) for text in plans]
     backends = (*backends, EAGER) if parsed and EAGER not in backends else tuple(backends)
-    if mode is not None and is_pipeline(model or path):
+    if mode is not None and is_pipeline(Path(model or path)):
         raise refuse_mode(mode)
     check_predictors(predictors or (), named)
     if output is not None:

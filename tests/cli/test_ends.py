@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import click
 import pytest
@@ -132,10 +133,10 @@ def test_a_signal_ends_children_and_leaves_nothing(tmp_path, number, code):
 
 
 def _wait_for_child(pid):
-    file = f"/proc/{pid}/task/{pid}/children"
-    if not os.path.exists(file):
+    file = Path(f"/proc/{pid}/task/{pid}/children")
+    if not file.exists():
         pytest.skip("needs /proc/PID/task/PID/children, to see the child of a child")
-    while not (found := open(file).read().split()):
+    while not (found := file.read_text().split()):
         time.sleep(0.01)
     return found
 
