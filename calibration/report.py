@@ -76,11 +76,11 @@ def _compare_samples(
     figures = []
     for index, full in pairs.items():
         pictures = (
-            [shrink(picture) for picture in some]
+            [_encode(shrink(picture)) for picture in some]
             for some in (to_images(shown[full]), to_images(shown[index]), draw_levels(levels[index], top))
         )
         texts = [_say_db(psnr) for psnr in rows[index].image_psnr_db] or [""] * len(shown[index])
-        tiles = [Tile(*map(_encode, three), text) for *three, text in zip(*pictures, texts, strict=False)]
+        tiles = [Tile(*parts) for parts in zip(*pictures, texts, strict=False)]
         side = max(shown[index].shape[-2:])
         figures.append(Figure(names[index], rows[index].label, _describe(rows[index]), side, tiles))
     return figures, Scale(list_colours(), top, max(float(found.max()) for found in levels.values()))

@@ -6,6 +6,7 @@ import shutil
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from zeus_trt.calibration.comparison import MARKS, Comparison, Row, Speedup
 from zeus_trt.calibration.pipeline_workload import EAGER
@@ -83,7 +84,7 @@ def _list_speed(rows: Sequence[Row]) -> list[Column]:
         Column("total", "ms (min-max)", _say_total, rank=11),
         Column("engine", "ms", lambda row: f"{row.times.engine_ms:.0f}" if row.times else "", rank=7),
         Column("loop", "ms", lambda row: f"{row.times.loop_ms:.1f}" if row.times else "", rank=8),
-        *(Column(_name_part(name), "ms", lambda row, name=name: _say_part(row, name), rank=5) for name in parts),
+        *(Column(_name_part(name), "ms", partial(_say_part, name), rank=5) for name in parts),
         Column("memory", "MiB", lambda row: _say(row.host_mib, ".0f"), rank=9),
         Column("GPU memory", "MiB", lambda row: _say(row.device_mib, ".0f"), rank=6, optional=True),
     ]
@@ -245,7 +246,7 @@ def _name_part(name: str) -> str:
     return {"vae": "decoder (vae)"}.get(name, name.replace("_", " "))
 
 
-def _say_part(row: Row, name: str) -> str:
+def _say_part(name: str, row: Row) -> str:
     return f"{row.times.parts_ms.get(name, 0.0):.0f}" if row.times else ""
 
 
