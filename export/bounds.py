@@ -32,8 +32,6 @@ class Bounds:
         """Narrows the bounds until they imply the condition; False if no bounds are as wide as the condition."""
         if self.implies(condition):
             return True
-        if isinstance(condition, sympy.And):
-            return all([self.absorb(part) for part in condition.args])
         if self._raise_multiples(condition):
             return True
         if len(condition.free_symbols) != 1:
@@ -120,7 +118,9 @@ class Bounds:
         others = {symbol: step * 6 for symbol, step in raised.multiples.items()}
         for symbol, step in wider.items():
             for size in (size for size in islice(self.list_values(symbol), 4 * step) if size % step):
-                if _is_true(condition, {**others, **dict.fromkeys(condition.free_symbols - others.keys(), 6), symbol: size}):
+                if _is_true(
+                    condition, {**others, **dict.fromkeys(condition.free_symbols - others.keys(), 6), symbol: size}
+                ):
                     return False
         self.multiples.update(wider)
         return True
@@ -133,7 +133,9 @@ class Bounds:
             return False
         line = sympy.expand(self._count_multiples(condition.lhs - condition.rhs))
         slope, rest = line.coeff(symbol, 1), line.coeff(symbol, 0)
-        if not (slope.is_Rational and rest.is_Rational and slope != 0 and sympy.expand(slope * symbol + rest - line) == 0):
+        if not (
+            slope.is_Rational and rest.is_Rational and slope != 0 and sympy.expand(slope * symbol + rest - line) == 0
+        ):
             return False
         edge = sympy.Rational(-rest, slope)
         values = self.list_values(symbol)

@@ -68,9 +68,7 @@ def describe_symbols(captured: Capture) -> Iterator[SymbolSpec]:
         )
 
 
-def _name_guards(
-    guards: Iterator[Guard], names: Mapping[sympy.Symbol, sympy.Symbol]
-) -> dict[sympy.Basic, Guard]:
+def _name_guards(guards: Iterator[Guard], names: Mapping[sympy.Symbol, sympy.Symbol]) -> dict[sympy.Basic, Guard]:
     """The guards by their condition on the captured sizes."""
     named: dict[sympy.Basic, Guard] = {}
     for guard in guards:
@@ -79,7 +77,8 @@ def _name_guards(
             continue  # a condition on data alone, such as how many tokens are masked, is none on sizes
         if strange := condition.free_symbols - {*names.values()}:
             raise _refuse(guard, f"{condition}, where {min(map(str, strange))} is no size of an input")
-        named.setdefault(condition, guard)
+        for part in sympy.And.make_args(condition):
+            named.setdefault(part, guard)
     return named
 
 

@@ -99,8 +99,6 @@ def _find_case(
 def _merge(rules: SizeRules, wider: SizeRules) -> SizeRules:
     """The rules that are in both."""
     least = {symbol.name: symbol.minimum for symbol in wider.symbols}
-    symbols = tuple(
-        replace(symbol, minimum=min(symbol.minimum, least[symbol.name])) for symbol in rules.symbols
-    )
+    symbols = tuple(replace(symbol, minimum=min(symbol.minimum, least[symbol.name])) for symbol in rules.symbols)
     relations = tuple(relation for relation in rules.relations if relation in wider.relations)
     return replace(rules, symbols=symbols, relations=relations)

@@ -57,7 +57,9 @@ class EngineCall:
         """
         found = flatten(bind(self._signature, None, *args, **kwargs))
         specs = self._manifest.inputs
-        if missing := [spec.name for spec in specs if not isinstance(found.leaves.get(spec.name), torch.Tensor | int | float)]:
+        if missing := [
+            spec.name for spec in specs if not isinstance(found.leaves.get(spec.name), torch.Tensor | int | float)
+        ]:
             raise ZeusError(
                 f"{missing[0]}: got none from the pipeline; expected it, as in the run that was exported. "
                 "Run the pipeline with the same kind of arguments, or export it as you run it."

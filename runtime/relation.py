@@ -40,8 +40,8 @@ class Relation:
 
     Args:
         terms: In postfix order: numbers, names of symbols and operators. Operators of two values: ``+ - * / // % **
-            min() max() & |``, comparisons ``== != < <= > >=``, ``and``, ``or``. Of one: ``not``, ``abs()``, ``floor()``,
-            ``ceil()``, ``trunc()``, ``round()``, ``sqrt()``, ``float()``. ``/`` and ``**`` are those of 64-bit
+            min() max() & |``, comparisons ``== != < <= > >=``, ``and``, ``or``. Of one: ``not``, ``abs()``,
+            ``floor()``, ``ceil()``, ``trunc()``, ``round()``, ``sqrt()``, ``float()``. ``/`` and ``**`` are those of 64-bit
             floats, ``//`` and ``%`` round down.
         origin: File and line of the model that asks for it; empty if it is not known.
 
@@ -121,7 +121,7 @@ class Relation:
 def _enclose(operand: tuple[str, str], operator: str, is_right: bool = False) -> str:
     """An operand, in parentheses unless it binds more tightly, or is a sum in a sum or a product in a product."""
     text, own = operand
-    is_same = own == operator and operator in ("+", "*", "and", "or") or (own, operator) == ("+", "-")
+    is_same = (own == operator and operator in ("+", "*", "and", "or")) or (own, operator) == ("+", "-")
     return text if not own or (is_same and not is_right) or _BINDS[own] > _BINDS[operator] else f"({text})"
 
 

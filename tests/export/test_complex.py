@@ -32,7 +32,9 @@ class Model(torch.nn.Module):
 def test_the_sentence_says_complex_and_where(tmp_path):
     program = torch.export.export(Model().eval(), (torch.randn(3, 5, 4),), dynamic_shapes=(DYNAMIC,), strict=False)
     assert "test_complex.py:" in find_complex(program)
-    with pytest.raises(ZeusError, match=r"computes with complex numbers, first in .*test_complex\.py:\d+; exp") as caught:
+    with pytest.raises(
+        ZeusError, match=r"computes with complex numbers, first in .*test_complex\.py:\d+; exp"
+    ) as caught:
         write_graph(program, ["x"], [("rows", 5, 4), ("rows", 5, 4)], tmp_path / "graph.onnx")
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
