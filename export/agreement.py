@@ -115,7 +115,7 @@ def _apply(base: Mapping[str, Any], changes: Iterable[Mapping[str, Any]]) -> Ite
     yield from ({**base, **change} for change in changes)
 
 
-def _orient(high: int, wide: int) -> int:
+def _orient(high: Any, wide: Any) -> int:
     """1 for portrait, 0 for square, -1 for landscape."""
     return (high > wide) - (high < wide)
 

@@ -32,8 +32,6 @@ class Bounds:
         """Narrows the bounds until they imply the condition; False if no bounds are as wide as the condition."""
         if self.implies(condition):
             return True
-        if isinstance(condition, sympy.And):
-            return all([self.absorb(part) for part in condition.args])
         if self._raise_multiples(condition):
             return True
         if len(condition.free_symbols) != 1:

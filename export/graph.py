@@ -43,8 +43,8 @@ def write_graph(
         except torch.onnx.OnnxExporterError as error:
             if place := find_complex(program):
                 raise ZeusError(
-                    f"onnx: got a model that computes with complex numbers, first in {place}; expected real ones, since "
-                    "ONNX has no others. Write its rotary embeddings with cosines and sines, or report the model."
+                    f"onnx: got a model that computes with complex numbers, first in {place}; expected real ones, "
+                    "since ONNX has no others. Write its rotary embeddings with cosines and sines, or report the model."
                 ) from error
             reason = next(iter(str(error.__cause__ or error).strip().splitlines()), type(error).__name__)
             raise ZeusError(

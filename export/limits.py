@@ -77,7 +77,8 @@ def _name_guards(guards: Iterator[Guard], names: Mapping[sympy.Symbol, sympy.Sym
             continue  # a condition on data alone, such as how many tokens are masked, is none on sizes
         if strange := condition.free_symbols - {*names.values()}:
             raise _refuse(guard, f"{condition}, where {min(map(str, strange))} is no size of an input")
-        named.setdefault(condition, guard)
+        for part in sympy.And.make_args(condition):
+            named.setdefault(part, guard)
     return named
 
 

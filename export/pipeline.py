@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from zeus_trt.export.agreement import list_all_cases
+from zeus_trt.export.agreement import list_all_cases, list_cases
 from zeus_trt.export.capture import capture
 from zeus_trt.export.description import describe, digest_weights
 from zeus_trt.export.flat import export_capture
@@ -76,6 +76,9 @@ def export_pipeline(
         onnx = folder / ONNX_FILE
         rules = export_capture(cast, onnx)
         verify = partial(verify_graph, captured, onnx, precision=precision, keep_fp32=keep_fp32, tolerance=tolerance)
+        asked = [{"height": high, "width": wide} for high, wide in sizes[1:]]
+        for case in list_cases(captured, pipeline, settings, asked, batches=()):
+            rules.check(case.inputs)  # a size that was asked for is not left out without a word
         records = verify(list_all_cases(captured, pipeline, settings, unseen, rules))
         rules, more = relax(rules, captured, pipeline, settings, verify)
         write_rules(onnx, rules)

@@ -88,8 +88,8 @@ def _check(symbol: SymbolSpec, asked: SizeRange) -> None:
         )
     if asked.min < symbol.minimum:
         raise ZeusError(
-            f"{symbol.name}: got {symbol.describe(asked.min)}; expected {symbol.describe(symbol.minimum)} or more, which "
-            "is all that the graph takes. Ask for more."
+            f"{symbol.name}: got {symbol.describe(asked.min)}; expected {symbol.describe(symbol.minimum)} or more, "
+            "which is all that the graph takes. Ask for more."
         )
     step = symbol.multiple_of
     for value in (asked.min, asked.opt, asked.max):

@@ -74,7 +74,7 @@ def record_run(
     setting = {**settings.base, **(change or {})}
     with say_failure(setting), record_calls(pipeline, component, imitation=imitation) as calls:
         settings.run(pipeline, **setting)
-    flat = _to_tensors([flatten(call.arguments) for call in calls])
+    flat = _flatten(calls)
     changing: dict[str, tuple[int, ...]] = {}
     for call, arguments in zip(calls, flat, strict=True):
         check_same(flat[0], arguments)
@@ -88,17 +88,21 @@ def record_run(
     return Run(flat[0], calls[0].output_shape, changing, scales, calls_per_step)
 
 
-def _to_tensors(calls: Sequence[Arguments]) -> list[Arguments]:
-    """The calls, each number that changes from one to another as a tensor of shape (): a timestep."""
-    numbers = {name for name, leaf in calls[0].leaves.items() if type(leaf) in (int, float)}
-    moving = {name for name in numbers if len({call.leaves.get(name) for call in calls}) > 1}
-    return [replace(call, leaves=dict(_to_tensor(call.leaves, moving))) for call in calls] if moving else list(calls)
+def _flatten(calls: Sequence[Call]) -> list[Arguments]:
+    """The calls, each number that changes from step to step as a tensor of shape (): a timestep."""
+    flat = [flatten(call.arguments) for call in calls]
+    firsts = [flat[_find_first(calls, call)].leaves for call in calls]
+    moving = {
+        name
+        for first, arguments in zip(firsts, flat, strict=True)
+        for name, leaf in arguments.leaves.items()
+        if type(leaf) in (int, float) and type(first.get(name)) in (int, float) and first[name] != leaf
+    }
+    return [replace(each, leaves={**each.leaves, **_to_tensors(each.leaves, moving)}) for each in flat]
 
 
-def _to_tensor(leaves: Mapping[str, Any], moving: Collection[str]) -> Iterator[tuple[str, Any]]:
-    for name, leaf in leaves.items():
-        is_number = name in moving and type(leaf) in (int, float)
-        yield name, torch.tensor(float(leaf)) if is_number else leaf
+def _to_tensors(leaves: Mapping[str, Any], names: Collection[str]) -> dict[str, torch.Tensor]:
+    return {name: torch.tensor(float(leaves[name])) for name in names if type(leaves.get(name)) in (int, float)}
 
 
 @contextmanager

@@ -150,4 +150,4 @@ def _default_size(pipeline: Any, step: int) -> tuple[int, int]:
     sample = next((size for size in sizes if isinstance(size, int)), None)
     side = sample * getattr(pipeline, "vae_scale_factor", 8) if sample else 512
     side = max(side // step, 2) * step
-    return side, side - step
+    return side + step, side - step  # neither is the model's own size, which some models compute in another way

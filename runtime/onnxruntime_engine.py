@@ -7,9 +7,9 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.engine import Engine, EngineInfo, name_precision
-from zeus_trt.runtime.size_rules import METADATA, SizeRules
 from zeus_trt.runtime.mapped_files import MappedFiles
 from zeus_trt.runtime.onnx_references import list_references
+from zeus_trt.runtime.size_rules import METADATA, SizeRules
 
 _TORCH_TYPES = {
     "tensor(float)": torch.float32,

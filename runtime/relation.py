@@ -40,9 +40,9 @@ class Relation:
 
     Args:
         terms: In postfix order: numbers, names of symbols and operators. Operators of two values: ``+ - * / // % **
-            min() max() & |``, comparisons ``== != < <= > >=``, ``and``, ``or``. Of one: ``not``, ``abs()``, ``floor()``,
-            ``ceil()``, ``trunc()``, ``round()``, ``sqrt()``, ``float()``. ``/`` and ``**`` are those of 64-bit
-            floats, ``//`` and ``%`` round down.
+            min() max() & |``, comparisons ``== != < <= > >=``, ``and``, ``or``. Of one: ``not``, ``abs()``,
+            ``floor()``, ``ceil()``, ``trunc()``, ``round()``, ``sqrt()``, ``float()``. ``/`` and ``**`` are those of
+            64-bit floats, ``//`` and ``%`` round down.
         origin: File and line of the model that asks for it; empty if it is not known.
 
     Raises:

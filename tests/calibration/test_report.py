@@ -9,12 +9,12 @@ import pytest
 import torch
 from toy_subject import ToyEngine, make_subject
 
+from zeus_trt import comparing
 from zeus_trt.calibration import report
 from zeus_trt.calibration.cells import make_cells
 from zeus_trt.calibration.compare import compare
 from zeus_trt.calibration.comparison import Speedup
 from zeus_trt.calibration.report import write_report
-from zeus_trt import comparing
 from zeus_trt.pictures import draw_grid, draw_levels, list_colours, measure_levels
 from zeus_trt.repeat import write_command
 

@@ -144,7 +144,7 @@ def test_every_form_of_timestep_is_a_row_per_image(form):
 
 def test_two_timesteps_are_named():
     run = run_with(FORMS["0-d"], extra="class_labels")
-    with pytest.raises(ZeusError, match="got sample, .* changing with the step; expected latents and one timestep"):
+    with pytest.raises(ZeusError, match=r"got sample, .* changing with the step; expected latents and one timestep"):
         capture(make(diffusers.UNet2DConditionModel), Settings(BASE, VARIED, run=run))
 
 

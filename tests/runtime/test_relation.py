@@ -37,8 +37,8 @@ def test_it_holds_where_python_says_so(text, h, w):
     "terms",
     [
         (), ("h",), ("h", "w"), ("h", ">"), ("h", "w", ">", 3), ("h", "w", ">", "not", "not()", "+"), (True,),
-        ("h", float("nan"), ">"), ("h", None, ">"), ("h", ["w"], ">"), ("h", "w", "+"), ("h", "w", ">", 1, "+", 1, "=="),
-        ("h",) * 2000, ("h", "w", "and"),
+        ("h", float("nan"), ">"), ("h", None, ">"), ("h", ["w"], ">"), ("h", "w", "+"), ("h",) * 2000,
+        ("h", "w", ">", 1, "+", 1, "=="), ("h", "w", "and"),
     ],
 )  # fmt: skip
 def test_what_is_no_relation_is_refused(terms):
