@@ -98,14 +98,20 @@ def _load_denoiser(folder: Path) -> Any:
             f"model: got the class {name!r}; expected a model of diffusers {diffusers.__version__}. Update diffusers."
         )
     try:
-        return model_class.from_pretrained(
-            folder, **say_dtype(torch.float32), use_safetensors=True, low_cpu_mem_usage=False
-        ).eval()
+        denoiser, info = model_class.from_pretrained(
+            folder, **say_dtype(torch.float32), use_safetensors=True, low_cpu_mem_usage=False, output_loading_info=True
+        )
     except Exception as error:  # safetensors, diffusers and the file system each raise their own
         raise ZeusError(
             f"model: got weights in {folder} that do not load ({str(error).strip().splitlines()[0]}); expected whole "
             "safetensors files of this model. Download or save the model again."
         ) from error
+    if missing := sorted(info["missing_keys"]):  # which diffusers fills with random numbers
+        raise ZeusError(
+            f"model: got weights in {folder} without {missing[0]} and {len(missing) - 1} others; expected every weight "
+            "of this model. Download or save the model again."
+        )
+    return denoiser.eval()
 
 
 def _check_inputs(denoiser: torch.nn.Module) -> None:

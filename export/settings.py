@@ -36,7 +36,8 @@ def choose_settings(
     fixed: dict[str, Any] = {"output_type": "latent"} if "output_type" in takes else {}
     step = 8 * getattr(pipeline, "vae_scale_factor", 8)
     height, width = sizes[0] if sizes else _default_size(pipeline, step)
-    height, width = given.pop("height", height), given.pop("width", width)
+    asked = {name: given.pop(name) for name in ("height", "width") if name in given}
+    height, width = asked.get("height", height), asked.get("width", width)
     fixed |= {"height": height, "width": width}
     frames = _list_frames(pipeline) if "num_frames" in takes and "num_frames" not in given else ()
     fixed |= {"num_frames": frames[0]} if frames else {}
@@ -53,6 +54,8 @@ def choose_settings(
             unseen = [portrait, square, {"width": height + step}]
     else:
         del base["height"], base["width"]
+    for name in asked:
+        varied.pop(name, None)
     if frames:
         varied["num_frames"] = frames[1]
         unseen = [{**change, "num_frames": frames[2]} for change in unseen]
@@ -60,8 +63,18 @@ def choose_settings(
         base[name], varied[name] = first, second
     if not sizes:
         varied = _keep_what_runs(pipeline, call, base, varied)
-    unseen = [change for change in unseen if change.keys() <= varied.keys()]
+    unseen = _restrict(unseen, varied)
     return Settings(base, varied, _choose_content(base), call), tuple(unseen)
+
+
+def _restrict(unseen: Sequence[Mapping[str, Any]], varied: Collection[str]) -> list[dict[str, Any]]:
+    """The changes without what does not vary, each once."""
+    found: list[dict[str, Any]] = []
+    for change in unseen:
+        left = {name: value for name, value in change.items() if name in varied}
+        if left and left not in found:
+            found.append(left)
+    return found
 
 
 def _check_given(pipeline: Any, given: dict[str, Any]) -> dict[str, Any]:

@@ -140,8 +140,8 @@ class Manifest:
     ``state_axes`` are the axes of the part of the latents that the solver steps, all of them if empty: an inpainting
     model takes more channels, which stay. ``precision`` is that of the graph, ``keep_fp32`` the patterns of the modules
     that run in float32 in it all the same. ``timestep_scale`` is what the scheduler's timesteps are multiplied with
-    (0.001 for FLUX), None where the pipeline tells its denoiser another time. ``adapters`` are those that were active or
-    fused in the exported denoiser, name -> scale as ``set_adapters`` takes it.
+    (0.001 for FLUX), None where the pipeline tells its denoiser another time. ``adapters`` are those that were
+    active or fused in the exported denoiser, name -> scale as ``set_adapters`` takes it.
     """
 
     model: str
