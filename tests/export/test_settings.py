@@ -156,6 +156,15 @@ def test_a_pipeline_that_fails_whatever_is_made_gives_its_cause_on_one_line():
     assert isinstance(raised.value.__cause__, RuntimeError)
 
 
+def of_missing_package(self, prompt, num_inference_steps=3):
+    return not_installed_anywhere.fix(prompt)  # noqa: F821  (diffusers leaves optional packages undefined)
+
+
+def test_a_missing_package_is_named():
+    with pytest.raises(ZeusError, match="uses the package not_installed_anywhere; expected it to be installed"):
+        choose_settings(make_pipeline(of_missing_package))
+
+
 def test_given_values_are_used():
     found, settings, _ = list_axes(
         make_pipeline(of_one_picture), {"image": Image.new("RGB", (7, 5)), "prompt": "a dog", "height": 64, "width": 96}
