@@ -1,5 +1,6 @@
 """How a pipeline is called for its capture: with what it asks for, at any size."""
 
+import importlib.util
 import inspect
 import math
 import re
@@ -105,6 +106,7 @@ def find_call(pipeline: Any, base: Mapping[str, Any], given: Mapping[str, Any]) 
                 watch(pipeline, lambda call=call: call(pipeline, **base))
                 return call
             except Exception as error:  # pipelines, their parts and torch each raise their own
+                _check_packages(pipeline, error)
                 failures.append(error)
         left = [name for name in guesses if name not in made]
         if not left:
@@ -135,9 +137,23 @@ def _vary_form(pipeline: Any, call: PipelineCall) -> Iterator[PipelineCall]:
         yield replace(call, form=form, shape=shape)
 
 
+def _check_packages(pipeline: Any, error: Exception) -> None:
+    """Names the package that a pipeline lacks: diffusers leaves optional ones undefined."""
+    name = getattr(error, "name", None) if isinstance(error, NameError | ImportError) else None
+    if isinstance(name, str) and name.isidentifier() and importlib.util.find_spec(name) is None:
+        raise ZeusError(
+            f"model: got a {type(pipeline).__name__}, which uses the package {name}; expected it to be installed. "
+            f"Install it: pip install {name}."
+        ) from error
+
+
 def _say_missing(pipeline: Any, failure: Exception, names: Sequence[str]) -> MissingArgument:
     asked = [name for name in names if _names(failure, name)]
-    advice = f"Pass the argument {' or '.join(asked[:3])}" if asked else "Pass the arguments that it needs besides"
+    advice = (
+        f"Pass the argument {' or '.join(asked[:3])}"
+        if asked
+        else "Run it yourself to see what it needs, and pass that"
+    )
     return MissingArgument(
         f"model: got a {type(pipeline).__name__} that does not run with what could be made for it "
         f"({say_cause(failure)}); expected one that does. {advice}."

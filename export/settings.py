@@ -1,7 +1,7 @@
 """What to run a pipeline with for its capture, and what to vary."""
 
 import inspect
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from zeus_trt.errors import ZeusError
@@ -9,6 +9,9 @@ from zeus_trt.export.arguments import OTHER_PROMPT, PROMPT
 from zeus_trt.export.pipeline_call import PER_PROMPT, SEED, MissingArgument, PipelineCall, find_call, runs
 from zeus_trt.export.recorder import check_single
 from zeus_trt.export.runs import Settings
+
+_TEXT_LENGTHS = ("max_sequence_length",)
+_SECONDS = ("audio_length_in_s", "audio_end_in_s")
 
 
 def choose_settings(
@@ -34,9 +37,11 @@ def choose_settings(
     given = _check_given(pipeline, dict(arguments or {}))
     takes = inspect.signature(pipeline.__call__).parameters
     fixed: dict[str, Any] = {"output_type": "latent"} if "output_type" in takes else {}
+    fixed |= {"use_resolution_binning": False} if "use_resolution_binning" in takes else {}  # it replaces the sizes
     step = 8 * getattr(pipeline, "vae_scale_factor", 8)
     height, width = sizes[0] if sizes else _default_size(pipeline, step)
-    height, width = given.pop("height", height), given.pop("width", width)
+    asked = {name: given.pop(name) for name in ("height", "width") if name in given}
+    height, width = asked.get("height", height), asked.get("width", width)
     fixed |= {"height": height, "width": width}
     frames = _list_frames(pipeline) if "num_frames" in takes and "num_frames" not in given else ()
     fixed |= {"num_frames": frames[0]} if frames else {}
@@ -53,15 +58,28 @@ def choose_settings(
             unseen = [portrait, square, {"width": height + step}]
     else:
         del base["height"], base["width"]
+    for name in asked:
+        varied.pop(name, None)
     if frames:
         varied["num_frames"] = frames[1]
         unseen = [{**change, "num_frames": frames[2]} for change in unseen]
-    for name, (first, second) in _list_lengths(takes, given).items():
-        base[name], varied[name] = first, second
+    for name, (first, second) in _list_lengths(takes, given):
+        if name not in base and (name in _TEXT_LENGTHS or runs(pipeline, call, {**base, name: first})):
+            base[name], varied[name] = first, second
     if not sizes:
         varied = _keep_what_runs(pipeline, call, base, varied)
-    unseen = [change for change in unseen if change.keys() <= varied.keys()]
+    unseen = _restrict(unseen, varied)
     return Settings(base, varied, _choose_content(base), call), tuple(unseen)
+
+
+def _restrict(unseen: Sequence[Mapping[str, Any]], varied: Collection[str]) -> list[dict[str, Any]]:
+    """The changes without what does not vary, each once."""
+    found: list[dict[str, Any]] = []
+    for change in unseen:
+        left = {name: value for name, value in change.items() if name in varied}
+        if left and left not in found:
+            found.append(left)
+    return found
 
 
 def _check_given(pipeline: Any, given: dict[str, Any]) -> dict[str, Any]:
@@ -85,7 +103,7 @@ def _choose_rows(
         try:
             return rows, find_call(pipeline, {**fixed, **rows[0]}, given)
         except MissingArgument as error:
-            failure = failure or error
+            failure = error  # the last asks for the least
     assert failure is not None
     raise failure
 
@@ -113,18 +131,16 @@ def _list_frames(pipeline: Any) -> tuple[int, int, int]:
 
 
 def _list_lengths(
-    takes: Mapping[str, inspect.Parameter], given: Mapping[str, Any]
-) -> dict[str, tuple[int | float, int | float]]:
-    """Lengths of text and sound that may vary, each with two values."""
-    found: dict[str, tuple[int | float, int | float]] = {}
+    takes: Mapping[str, inspect.Parameter], given: Collection[str]
+) -> Iterator[tuple[str, tuple[float, float]]]:
+    """Lengths of text and sound that may vary, each with two values; the first that runs is taken."""
     for name, parameter in takes.items():
         if name in given:
             continue
-        if name == "max_sequence_length" and isinstance(parameter.default, int) and parameter.default >= 16:
-            found[name] = parameter.default, parameter.default // 2
-        elif name in ("audio_length_in_s", "audio_end_in_s"):
-            found[name] = 4.0, 8.0
-    return found
+        if name in _TEXT_LENGTHS and isinstance(parameter.default, int) and parameter.default >= 16:
+            yield name, (parameter.default, parameter.default // 2)
+        elif name in _SECONDS:
+            yield from ((name, (seconds, 2 * seconds)) for seconds in (4.0, 1.0))
 
 
 def _keep_what_runs(
