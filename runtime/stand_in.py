@@ -63,7 +63,7 @@ def imitate(thing: Any, call: Callable[..., Any]) -> Any:
     def reduce(_: Any, protocol: Any) -> Any:
         return thing.__reduce_ex__(protocol)
 
-    twin = object.__new__(
+    twin: Any = object.__new__(
         subclass(type(thing), __call__=lambda _, *args, **kwargs: call(*args, **kwargs), __reduce_ex__=reduce)
     )
     object.__setattr__(twin, "__dict__", vars(thing))
