@@ -39,7 +39,9 @@ def accelerate(
 
     It is a twin over the same modules: called with the same arguments, at any number of steps, it makes the same
     picture but for what skipping costs; with ratio 0 the same to the bit. The given pipeline, its scheduler and its
-    modules are not touched. Twins of one pipeline may run in several threads, each twin in one at a time.
+    modules are not touched. The twin reads the pipeline's parts when it is used: another module, adapters or offload
+    that the pipeline is given later take effect, and so do methods of the twin such as ``load_lora_weights`` on the
+    pipeline. Twins of one pipeline may run in several threads, each twin in one at a time.
 
     Args:
         pipeline: A diffusers pipeline.
@@ -49,9 +51,10 @@ def accelerate(
         predictor: The rule that fills skipped steps; by default the plan's, else ``zeus``.
         scheduler: A diffusers scheduler to use instead of the pipeline's.
         engine: A session of a bundle of this pipeline, or the bundle: its engine is called instead of the denoiser.
-        check: Compare the engine's first output with the denoiser's own, which costs a call of it.
+        check: Compare the engine's first output with the denoiser's own, which costs a call of it; and again in the
+            first run after a change of the denoiser. Adapters are compared by name in any case.
         drift_threshold: As in ``Session.generate``: the report tells the drift, and a larger one makes a step full.
-        on_step: Told every step as it is done.
+        on_step: Called with every step as it is done.
         on_call: Called after every call of the denoiser.
 
     Returns:
@@ -59,8 +62,9 @@ def accelerate(
         ``set_timesteps`` was given.
 
     Raises:
-        ZeusError: No pipeline with a scheduler and a denoiser, another argument than these, or a bundle of another
-            pipeline. The twin raises it where a run does not work in steps of a denoiser and ``scheduler.step``.
+        ZeusError: No pipeline with a scheduler and a denoiser, one that is made of whole pipelines, another argument
+            than these, or a bundle of another pipeline. The twin raises it where a run does not work in steps of a
+            denoiser and ``scheduler.step``, and where an engine does not stand for the denoiser as it is.
     """
     parts = list_parts(pipeline)
     if any(is_stand_in(part) for part in (pipeline, scheduler, *parts.values())):

@@ -88,6 +88,6 @@ def _sample(tensors: list[torch.Tensor]) -> list[float]:
             number = min(size, _SAMPLES)
             data = data.as_strided((number,), (size // number,))
         else:
-            data = data[(*[0] * (data.ndim - 1), slice(_SAMPLES))]
+            data = data.flatten()[:_SAMPLES]
         by_kind.setdefault((tensor.device, tensor.dtype), []).append(data)
     return [number for samples in by_kind.values() for number in torch.cat(samples).tolist()]

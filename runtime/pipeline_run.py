@@ -10,15 +10,23 @@ from typing import Any
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime.answers import Answers, Place, list_tensors, own
+from zeus_trt.runtime.answers import Answer, Answers, Place, list_tensors, own
 from zeus_trt.runtime.calls import Stopwatch
 from zeus_trt.runtime.drift import DriftController, insert_full
 from zeus_trt.runtime.finite_guard import FiniteGuard
+<<<<<<< HEAD
 from zeus_trt.runtime.request import expect
 from zeus_trt.runtime.side_effects import find_hooks, find_kept, find_new
 from zeus_trt.runtime.steppers import Step
 from zeus_trt.zeus_graph import Predictor, StepController, StepPlan, choose_predictor
 from zeus_trt.zeus_graph.trace import read_sigmas
+=======
+from zeus_trt.runtime.loop import Step
+from zeus_trt.runtime.pipeline_schedule import read_grid
+from zeus_trt.runtime.request import expect
+from zeus_trt.runtime.side_effects import find_hooks, find_kept, find_new
+from zeus_trt.zeus_graph import Predictor, StepController, StepPlan
+>>>>>>> h-b
 
 _HALVES = (torch.float16, torch.bfloat16)
 
@@ -146,27 +154,18 @@ class PipelineRun:
             self._learn(name)
         given = list_tensors((args, kwargs))
         shapes = tuple(tensor.shape for tensor in given)
-        if name not in self.denoisers:
-            place = Place(name, self._others[name])
-            self._others[name] += 1
-            if not self._index:
-                self._early[name] += 1
-            answer = self._run(name, module, given, args, kwargs)
-            self._answers.keep(place, self._index, shapes, answer)
-            return answer
-        if not self._places:
-            self._welcome(name)
-        place = Place(name, self._places[name])
-        if not self._is_full():
-            asks_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given)
-            kept = None if asks_gradient else self._answers.recall(place, self._index, shapes)
-            if kept:
-                self._places[name] += 1
+        calls = self._places if name in self.denoisers else self._others
+        place = Place(name, calls[name])
+        if name in self.denoisers:
+            if not self._places:
+                self._welcome(name)
+            if (kept := self._recall(place, given, shapes)) is not None:
+                calls[name] += 1
                 return kept.value
-            self._make_full(self._index + bool(self._places))
-        self._places[name] += 1
+        elif not self._index:
+            self._early[name] += 1
+        calls[name] += 1
         answer = self._run(name, module, given, args, kwargs)
-        self._count()
         self._answers.keep(place, self._index, shapes, answer)
         return answer
 
@@ -187,7 +186,11 @@ class PipelineRun:
             expect("plan", chosen := self.choose_plan(total), StepPlan, "a StepPlan from what makes it")
             self.plan, self.rule = chosen.check_length(total), choose_predictor(chosen, self.predictor)
         if self._stepped == len(self._controllers) and self._index == 0:
+<<<<<<< HEAD
             grid = _read_grid(scheduler, arguments["timestep"], self.plan, self.rule)
+=======
+            grid = read_grid(scheduler, arguments["timestep"], self.plan, self.predictor)
+>>>>>>> h-b
             self._controllers.append(self._make_controller(grid))
         if self._index >= self.plan.num_steps or self._stepped >= len(self._controllers):
             raise ZeusError(
@@ -226,6 +229,16 @@ class PipelineRun:
         self.nfe += self._stepped == 0
         return output
 
+    def _recall(self, place: Place, given: list[torch.Tensor], shapes: tuple[torch.Size, ...]) -> Answer | None:
+        """The answer at a skipped step. Where there is none the step becomes full, or the next one."""
+        if self._is_full():
+            return None
+        asks_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given)
+        kept = None if asks_gradient else self._answers.recall(place, self._index, shapes)
+        if kept is None:
+            self._make_full(self._index + bool(self._places))
+        return kept
+
     def _run(
         self, name: str, module: Any, given: list[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
@@ -240,6 +253,8 @@ class PipelineRun:
             (self.keepers.add if is_keeper else self.keepers.discard)(name)
             if self._index:  # calls of the first step may fill caches
                 self._observed.add(name)
+        if name in self.denoisers:
+            self._count()
         return own(answer)
 
     def _count(self, calls: int = 1) -> None:
@@ -256,15 +271,13 @@ class PipelineRun:
 
     def _check_called(self) -> None:
         """Refuses a step without a call; a module that is called alone between two steps is a denoiser."""
-        if self._places or self._stepped:
-            return
-        names = [*(self._others if self._index else self._early)]
-        if not names:
+        names = [] if self._places or self._stepped else [*self._others]
+        if not names and not self._places and not self._stepped:
             raise ZeusError(
                 "pipeline: got a step of its scheduler without a call of its denoiser; expected one before. It cannot "
                 "be accelerated: run it as it is."
             )
-        if not self._index:
+        if not names or not self._index:
             return
         for name in names:
             self.denoisers.add(name)
@@ -301,24 +314,3 @@ class PipelineRun:
 
     def _is_full(self) -> bool:
         return self.plan is None or self._index >= self.plan.num_steps or self.plan.is_full(self._index)
-
-
-def count_evaluations(scheduler: Any, timestep: Any, told: int | None) -> int:
-    """Evaluations from a first ``timestep`` on: what the pipeline tells, else to the end of the schedule."""
-    return told or len(scheduler.timesteps) - _find_begin(scheduler, timestep)
-
-
-def _find_begin(scheduler: Any, timestep: Any) -> int:
-    begin = getattr(scheduler, "begin_index", None)
-    if begin is not None:
-        return begin
-    timesteps = scheduler.timesteps.tolist()
-    first = float(torch.as_tensor(timestep).flatten()[0])
-    return timesteps.index(first) if first in timesteps else 0
-
-
-def _read_grid(scheduler: Any, timestep: Any, plan: StepPlan, predictor: Predictor) -> list[float] | None:
-    begin = _find_begin(scheduler, timestep)
-    timesteps = [float(time_) for time_ in scheduler.timesteps[begin:].tolist()]
-    sigmas = read_sigmas(scheduler, timesteps, begin) if predictor.abscissa == "sigma" else timesteps
-    return None if sigmas is None else list(sigmas[: plan.num_steps])

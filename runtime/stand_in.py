@@ -61,13 +61,19 @@ def imitate(thing: Any, call: Callable[..., Any]) -> Any:
     """An object that shares all attributes of ``thing``, and is called as ``call``; a copy of it is a plain copy."""
 
     def reduce(_: Any, protocol: Any) -> Any:
-        return thing.__reduce_ex__(protocol)
+        return _rebuild, (type(thing), dict(vars(thing)))
 
-    twin = object.__new__(
+    twin: Any = object.__new__(
         subclass(type(thing), __call__=lambda _, *args, **kwargs: call(*args, **kwargs), __reduce_ex__=reduce)
     )
     object.__setattr__(twin, "__dict__", vars(thing))
     return twin
+
+
+def _rebuild(base: type, attributes: dict[str, Any]) -> Any:
+    thing: Any = object.__new__(base)
+    vars(thing).update(attributes)
+    return thing
 
 
 def subclass(base: type, **methods: Any) -> type:

@@ -15,8 +15,9 @@ from zeus_trt.runtime.answers import list_tensors
 from zeus_trt.runtime.arguments import bind
 from zeus_trt.runtime.denoisers import find_denoisers, list_parts, may_denoise
 from zeus_trt.runtime.engine_call import CheckedCall, EngineCall
-from zeus_trt.runtime.pipeline_run import PipelineRun, count_evaluations
-from zeus_trt.runtime.report import Report
+from zeus_trt.runtime.pipeline_report import make_report, refuse_no_step
+from zeus_trt.runtime.pipeline_run import PipelineRun
+from zeus_trt.runtime.pipeline_schedule import count_evaluations
 from zeus_trt.runtime.session import Session
 from zeus_trt.runtime.side_effects import find_hooks, unwrap
 from zeus_trt.runtime.stand_in import count, imitate, is_scheduler, is_stand_in, subclass
@@ -66,7 +67,7 @@ class Twin:
         self._run = self._begin()
         cls = type(pipeline)
         self._class = cls
-        self.pipeline = object.__new__(
+        self.pipeline: Any = object.__new__(
             subclass(
                 cls, __call__=self._call(), __getattribute__=self._read(), __setattr__=self._assign(),
                 __getattr__=lambda _, name: getattr(pipeline, name),
@@ -119,7 +120,7 @@ class Twin:
     # Attributes
 
     def _read(self) -> Callable[[Any, str], Any]:
-        own_read = self._class.__getattribute__
+        own_read: Any = self._class.__getattribute__
         theirs = vars(self._pipeline)
 
         def read(twin: Any, name: str) -> Any:
@@ -219,8 +220,8 @@ class Twin:
                 self._run = self._begin()  # what is called outside of a run is not skipped
                 self._is_running.release()
             if not run.steps:
-                raise self._find_no_step(run)
-            self._own["report"] = self._report(run)
+                raise refuse_no_step(self._class.__name__, run, "schedule" in self._own)
+            self._own["report"] = make_report(run, self._session.engine if self._session else None)
             return result
 
         return call
@@ -285,6 +286,7 @@ class Twin:
         self._own.pop("_num_timesteps", None)  # that of the loop before; a pipeline tells its own later
         return own_schedule(*args, **kwargs)
 
+<<<<<<< HEAD
     def _find_no_step(self, run: PipelineRun) -> ZeusError:
         cls = self._class.__name__
         if run.calls:
@@ -322,6 +324,8 @@ class Twin:
             speedup_bound=len(run.steps) / run.nfe,
         )
 
+=======
+>>>>>>> h-b
 
 def _measure(arguments: dict[str, Any]) -> dict[str, list[torch.Size]]:
     return {name: [tensor.shape for tensor in list_tensors(value)] for name, value in arguments.items()}

@@ -9,7 +9,7 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import accelerate
-from zeus_trt.zeus_graph import StepPlan
+from zeus_trt.zeus_graph import Predictor, StepPlan
 
 STEPS = 12
 PLAN = StepPlan.uniform(STEPS, 3)
@@ -260,8 +260,6 @@ def test_a_callback_that_changes_a_later_branch_makes_its_step_full():
 
 
 def test_a_table_of_weights_follows_too():
-    from zeus_trt.zeus_graph import Predictor
-
     table = Predictor.from_table({4: {3: 1.0}, 5: {3: 1.0}, 6: {3: 1.0}})
     seen = []
 
@@ -297,13 +295,74 @@ def test_pipelines_of_whole_pipelines_are_refused_before_they_run():
 
 
 def test_a_run_without_steps_says_what_can_be_done():
-    class None_(Loop):
+    class Empty(Loop):
         def __call__(self, is_set):
             if is_set:
                 self.scheduler.set_timesteps(4)
 
-    with accelerate(None_(Net(), diffusers.DDIMScheduler())) as fast:
+    with accelerate(Empty(Net(), diffusers.DDIMScheduler())) as fast:
         with pytest.raises(ZeusError, match=r"leave no step of the schedule; .* Raise its strength"):
             fast(True)
         with pytest.raises(ZeusError, match="run it as it is"):
             fast(False)
+
+
+def test_hooks_put_on_a_module_later_are_run():
+    hooks = pytest.importorskip("accelerate.hooks", reason="accelerate is not installed")
+    called = []
+
+    class Hook(hooks.ModelHook):
+        def pre_forward(self, module, *args, **kwargs):
+            called.append(module)
+            return args, kwargs
+
+    pipeline = make()
+    with accelerate(pipeline, ratio=3) as fast:
+        expected = fast()
+        hooks.add_hook_to_module(pipeline.my_net, Hook())
+        assert torch.equal(fast(), expected)
+        assert len(called) == 2 * PLAN.nfe
+        hooks.remove_hook_from_module(fast.my_net)
+        assert torch.equal(fast(), expected)
+        assert len(called) == 2 * PLAN.nfe
+
+
+def test_a_run_that_ends_early_is_checked_for_numbers():
+    class Early(Loop):
+        @torch.no_grad()
+        def __call__(self):
+            self.scheduler.set_timesteps(STEPS)
+            latents = torch.full((1, 4, 8, 8), 0.3)
+            for t in self.scheduler.timesteps[:5]:
+                latents = self.scheduler.step(3e38 * self.my_net(latents), t, latents, return_dict=False)[0]
+
+    with (
+        accelerate(Early(Net(), diffusers.DDIMScheduler(clip_sample=False)), ratio=0) as fast,
+        pytest.raises(ZeusError, match="latents: got NaN or infinity"),
+    ):
+        fast()
+
+
+def test_a_gradient_through_a_denoiser_makes_its_steps_full():
+    class Guided(Loop):
+        def __call__(self):
+            self.scheduler.set_timesteps(STEPS)
+            latents = torch.full((1, 4, 8, 8), 0.3)
+            for i, t in enumerate(self.scheduler.timesteps):
+                if i < 7:
+                    leaf = latents.detach().requires_grad_()
+                    latents = latents - 0.1 * torch.autograd.grad(self.my_net(leaf).square().sum(), leaf)[0]
+                with torch.no_grad():
+                    latents = self.scheduler.step(self.my_net(latents), t, latents, return_dict=False)[0]
+            return latents
+
+    pipeline = Guided(Net(), diffusers.DDIMScheduler(clip_sample=False))
+    plain = pipeline()
+    with accelerate(pipeline, ratio=0) as fast:
+        assert torch.equal(fast(), plain)
+    pipeline.my_net.calls = 0
+    with accelerate(pipeline, plan=StepPlan("FFFFXRXRXRFF")) as fast:
+        assert fast().isfinite().all()
+    assert fast.report.plan == "FFFFFFFXFXFF"  # fewer calls at step 7: what is predicted is looked at again
+    assert pipeline.my_net.calls == fast.report.engine_calls == 2 * 7 + 3
+    assert fast.report.nfe == 10

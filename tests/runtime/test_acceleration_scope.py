@@ -11,6 +11,7 @@ from zeus_trt.calibration.pipeline_workload import PipelineWorkload
 from zeus_trt.errors import ZeusError
 from zeus_trt.export import export_pipeline
 from zeus_trt.runtime import Session, accelerate
+from zeus_trt.runtime.module_state import read_adapters
 from zeus_trt.runtime.pipeline_run import PipelineRun
 from zeus_trt.zeus_graph import Predictor, StepPlan
 
@@ -29,6 +30,8 @@ def ask(pipeline, steps=12, **changes):
     settings = {"output_type": "latent", "generator": torch.Generator().manual_seed(0), **changes}
     return pipeline(**{**ASKED, "num_inference_steps": steps, **settings}).images
 
+
+DDIM = diffusers.DDIMScheduler
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -260,3 +263,107 @@ def test_twins_and_misuse():
     run = PipelineRun(lambda total: StepPlan("F" * total), Predictor())
     with pytest.raises(ZeusError, match="a step of its scheduler without a call of its denoiser"):
         run.step(pipeline.scheduler, lambda: 3, lambda **x: None, {})
+
+
+def test_attention_maps_that_a_pipeline_reads_make_every_step_full():
+    pipeline = diffusers.StableDiffusionSAGPipeline(**make(DDIM()).components, requires_safety_checker=False)
+    pipeline.set_progress_bar_config(disable=True)
+    plain = ask(pipeline, sag_scale=0.75)
+    for plan in (StepPlan.uniform(12, 3), StepPlan("FRFRFRFRFRFF")):
+        with accelerate(pipeline, plan=plan) as fast:
+            assert torch.equal(ask(fast, sag_scale=0.75), plain)
+        assert fast.report.nfe == 12
+        assert fast.report.engine_calls == 24
+        assert "unet keeps of each call" in fast.report.mode_reason
+
+
+def test_attention_processors_that_keep_nothing_do_not():
+    pipeline = diffusers.StableDiffusionPAGPipeline(**make(DDIM()).components, requires_safety_checker=False)
+    pipeline.set_progress_bar_config(disable=True)
+    with accelerate(pipeline, ratio=3) as fast:
+        ask(fast, pag_scale=2.0)
+    assert fast.report.plan == StepPlan.uniform(12, 3).steps
+
+
+def test_guidance_that_a_callback_cuts_off():
+    from diffusers.callbacks import SDCFGCutoffCallback
+
+    pipeline, shapes = make(DDIM()), []
+    with accelerate(pipeline, ratio=3) as fast:
+        pipeline.unet.register_forward_pre_hook(lambda module, given: shapes.append(len(given[0])))
+        ask(fast, callback_on_step_end=SDCFGCutoffCallback(cutoff_step_ratio=None, cutoff_step_index=4))
+    assert fast.report.plan == "FFFFXFXFXRFF"
+    assert shapes == [2] * 4 + [1] * 4
+    assert fast.report.nfe == fast.report.engine_calls == 8
+
+
+def test_a_change_of_the_denoiser_between_two_runs_of_an_engine(bundle):
+    pipeline, calls = make(), []
+    pipeline.unet.register_forward_hook(lambda *given: calls.append(1))
+    with accelerate(pipeline, ratio=3, engine=bundle) as fast:
+        first = ask(fast)
+        assert torch.equal(ask(fast), first)
+        assert len(calls) == 1
+        pipeline.enable_freeu(1.2, 1.2, 0.9, 0.2)
+        with pytest.raises(ZeusError, match="changed since both agreed"):
+            ask(fast)
+        fast.disable_freeu()
+        assert torch.equal(ask(fast), first)
+        pipeline.unet = make().unet
+        assert torch.equal(ask(fast), first)
+        pipeline.unet = change_weights(make()).unet
+        with pytest.raises(ZeusError, match="exported from other weights"):
+            ask(fast)
+        pipeline.unet.__class__ = type("Other", (type(pipeline.unet),), {})
+        with pytest.raises(ZeusError, match="got a bundle of a UNet2DConditionModel for a Other"):
+            ask(fast)
+
+
+def test_sizes_are_checked_before_an_engine(bundle):
+    with accelerate(make(), engine=bundle) as fast:
+        with pytest.raises(ZeusError, match=r"height: got 9 \(72 pixels\); expected a multiple of 2 \(16 pixels\)"):
+            ask(fast, height=72)
+        assert ask(fast).isfinite().all()
+
+
+def test_an_engine_may_answer_in_the_same_memory(bundle):
+    pipeline = make(diffusers.PNDMScheduler(skip_prk_steps=True))
+    buffer = torch.empty(2, 4, 8, 8)
+
+    def answer(sample, timestep, encoder_hidden_states):
+        return buffer.copy_(pipeline.unet(sample, timestep, encoder_hidden_states)[0])
+
+    for ratio in (0, 3):
+        with (
+            accelerate(pipeline, ratio, engine=Session(bundle, engine=answer)) as borrowed,
+            accelerate(pipeline, ratio) as fresh,
+        ):
+            assert torch.equal(ask(borrowed), ask(fresh))
+
+
+def test_adapters_are_managed_through_either():
+    pytest.importorskip("peft", reason="peft is not installed")
+    from peft import LoraConfig
+
+    pipeline = make()
+    plain = ask(pipeline)
+    with accelerate(pipeline, ratio=0) as fast:
+        pipeline.unet.add_adapter(
+            LoraConfig(r=2, lora_alpha=4, target_modules=["to_q", "to_v"], init_lora_weights=False), "one"
+        )
+        adapted = ask(pipeline)
+        assert torch.equal(ask(fast), adapted)
+        assert not torch.equal(adapted, plain)
+        fast.set_adapters("one", 0.5)
+        assert read_adapters(pipeline.unet) == {"one": 0.5}
+        assert torch.equal(ask(fast), ask(pipeline))
+        fast.disable_lora()
+        assert read_adapters(pipeline.unet) == {}
+        assert torch.equal(ask(fast), plain)
+        pipeline.enable_lora()
+        fast.fuse_lora(lora_scale=0.5)
+        assert read_adapters(pipeline.unet) == {"one": 0.25}
+        assert pipeline.num_fused_loras == fast.num_fused_loras == 1
+        pipeline.unfuse_lora()
+        fast.unload_lora_weights()
+        assert not getattr(pipeline.unet, "peft_config", None)

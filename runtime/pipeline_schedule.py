@@ -1,0 +1,30 @@
+"""The schedule of a pipeline's run, as its scheduler has it."""
+
+from typing import Any
+
+import torch
+
+from zeus_trt.zeus_graph import Predictor, StepPlan
+from zeus_trt.zeus_graph.trace import read_sigmas
+
+
+def count_evaluations(scheduler: Any, timestep: Any, told: int | None) -> int:
+    """Evaluations from a first ``timestep`` on: what the pipeline tells, else to the end of the schedule."""
+    return told or len(scheduler.timesteps) - _find_begin(scheduler, timestep)
+
+
+def _find_begin(scheduler: Any, timestep: Any) -> int:
+    begin = getattr(scheduler, "begin_index", None)
+    if begin is not None:
+        return begin
+    timesteps = scheduler.timesteps.tolist()
+    first = float(torch.as_tensor(timestep).flatten()[0])
+    return timesteps.index(first) if first in timesteps else 0
+
+
+def read_grid(scheduler: Any, timestep: Any, plan: StepPlan, predictor: Predictor) -> list[float] | None:
+    """The abscissa of each step from a first ``timestep`` on, as the predictor measures it."""
+    begin = _find_begin(scheduler, timestep)
+    timesteps = [float(time_) for time_ in scheduler.timesteps[begin:].tolist()]
+    sigmas = read_sigmas(scheduler, timesteps, begin) if predictor.abscissa == "sigma" else timesteps
+    return None if sigmas is None else list(sigmas[: plan.num_steps])
