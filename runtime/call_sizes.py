@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -38,12 +37,7 @@ class CallSizes:
         sizes = tuple((int(inputs[spec.name]),) if spec.value else inputs[spec.name].shape for spec in specs)
         if sizes in self._fitting:
             return
-<<<<<<< HEAD
         symbols = Sizes(self._manifest.symbols, self._manifest.relations)
-=======
-        rules: list[Any] = [self._manifest.symbols, getattr(self._manifest, "relations", ())]
-        symbols = Sizes(*filter(None, rules))
->>>>>>> h-b
         batch = sizes[0][:1]
         for spec, shape in zip(specs, sizes, strict=True):
             if spec.role == "timestep" and len(spec.axes) < 2 and tuple(shape) in ((), (1,), tuple(batch)):

@@ -36,7 +36,7 @@ def make_report(run: PipelineRun, engine: Any) -> Report:
         mode="step",
         mode_reason=reason,
         plan=run.steps,
-        predictor=str(run.predictor),
+        predictor=str(run.rule),
         nfe=run.nfe,
         engine_calls=run.calls,
         drift=tuple((step, float(drift)) for step, drift in run.drift),

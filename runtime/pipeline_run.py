@@ -14,19 +14,11 @@ from zeus_trt.runtime.answers import Answer, Answers, Place, list_tensors, own
 from zeus_trt.runtime.calls import Stopwatch
 from zeus_trt.runtime.drift import DriftController, insert_full
 from zeus_trt.runtime.finite_guard import FiniteGuard
-<<<<<<< HEAD
+from zeus_trt.runtime.pipeline_schedule import read_grid
 from zeus_trt.runtime.request import expect
 from zeus_trt.runtime.side_effects import find_hooks, find_kept, find_new
 from zeus_trt.runtime.steppers import Step
 from zeus_trt.zeus_graph import Predictor, StepController, StepPlan, choose_predictor
-from zeus_trt.zeus_graph.trace import read_sigmas
-=======
-from zeus_trt.runtime.loop import Step
-from zeus_trt.runtime.pipeline_schedule import read_grid
-from zeus_trt.runtime.request import expect
-from zeus_trt.runtime.side_effects import find_hooks, find_kept, find_new
-from zeus_trt.zeus_graph import Predictor, StepController, StepPlan
->>>>>>> h-b
 
 _HALVES = (torch.float16, torch.bfloat16)
 
@@ -186,11 +178,7 @@ class PipelineRun:
             expect("plan", chosen := self.choose_plan(total), StepPlan, "a StepPlan from what makes it")
             self.plan, self.rule = chosen.check_length(total), choose_predictor(chosen, self.predictor)
         if self._stepped == len(self._controllers) and self._index == 0:
-<<<<<<< HEAD
-            grid = _read_grid(scheduler, arguments["timestep"], self.plan, self.rule)
-=======
-            grid = read_grid(scheduler, arguments["timestep"], self.plan, self.predictor)
->>>>>>> h-b
+            grid = read_grid(scheduler, arguments["timestep"], self.plan, self.rule)
             self._controllers.append(self._make_controller(grid))
         if self._index >= self.plan.num_steps or self._stepped >= len(self._controllers):
             raise ZeusError(

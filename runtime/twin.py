@@ -286,46 +286,6 @@ class Twin:
         self._own.pop("_num_timesteps", None)  # that of the loop before; a pipeline tells its own later
         return own_schedule(*args, **kwargs)
 
-<<<<<<< HEAD
-    def _find_no_step(self, run: PipelineRun) -> ZeusError:
-        cls = self._class.__name__
-        if run.calls:
-            return ZeusError(
-                f"pipeline: got a run of {cls} without a step of its denoiser and its scheduler; expected some. It "
-                "calls its denoiser without steps of a scheduler, and cannot be accelerated: run it as it is."
-            )
-        if "schedule" in self._own:
-            return ZeusError(
-                f"pipeline: got a run of {cls} without a step of its denoiser and its scheduler: its settings leave no "
-                "step of the schedule; expected one or more. Raise its strength, or the number of steps."
-            )
-        return ZeusError(
-            f"pipeline: got a run of {cls} without a step of its denoiser and its scheduler; expected some. It cannot "
-            "be accelerated: run it as it is."
-        )
-
-    def _report(self, run: PipelineRun) -> Report:
-        engine = self._session.engine if self._session else None
-        reason = "the pipeline's own loop"
-        if run.keepers:
-            names = ", ".join(sorted(run.keepers))
-            reason += f"; no step is skipped, as it may read what {names} keeps of each call, such as attention maps"
-        return Report(
-            backend=getattr(engine, "backend", type(engine).__name__) if self._session else "eager",
-            mode="step",
-            mode_reason=reason,
-            plan=run.steps,
-            predictor=str(run.rule),
-            nfe=run.nfe,
-            engine_calls=run.calls,
-            drift=tuple((step, float(drift)) for step, drift in run.drift),
-            engine_seconds=run.engine_seconds,
-            total_seconds=run.total_seconds,
-            speedup_bound=len(run.steps) / run.nfe,
-        )
-
-=======
->>>>>>> h-b
 
 def _measure(arguments: dict[str, Any]) -> dict[str, list[torch.Size]]:
     return {name: [tensor.shape for tensor in list_tensors(value)] for name, value in arguments.items()}
