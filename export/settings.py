@@ -58,8 +58,8 @@ def choose_settings(
             unseen = [portrait, square, {"width": height + step}]
     else:
         del base["height"], base["width"]
-    for name in asked:
-        varied.pop(name, None)
+    for given_name in asked:
+        varied.pop(given_name, None)
     if frames:
         varied["num_frames"] = frames[1]
         unseen = [{**change, "num_frames": frames[2]} for change in unseen]
