@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -104,7 +105,7 @@ def find_call(pipeline: Any, base: Mapping[str, Any], given: Mapping[str, Any]) 
         failures: list[Exception] = []
         for call in _vary_form(pipeline, PipelineCall(made, given)):
             try:
-                watch(pipeline, lambda call=call: call(pipeline, **base))
+                watch(pipeline, partial(call, pipeline, **base))
                 return call
             except Exception as error:  # pipelines, their parts and torch each raise their own
                 _check_packages(pipeline, error)
@@ -122,7 +123,7 @@ def find_call(pipeline: Any, base: Mapping[str, Any], given: Mapping[str, Any]) 
 def runs(pipeline: Any, call: PipelineCall, setting: Mapping[str, Any]) -> bool:
     """Whether a pipeline runs at a setting."""
     try:
-        watch(pipeline, lambda: call(pipeline, **setting))
+        watch(pipeline, partial(call, pipeline, **setting))
     except Exception:  # pipelines, their parts and torch each raise their own
         return False
     return True
