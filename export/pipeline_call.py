@@ -109,18 +109,20 @@ def find_call(pipeline: Any, base: Mapping[str, Any], given: Mapping[str, Any]) 
             except Exception as error:  # pipelines, their parts and torch each raise their own
                 _check_packages(pipeline, error)
                 failures.append(error)
+        # A form that the pipeline refuses says less than what fails after it.
+        failure = next((error for error in failures if not any(_names(error, name) for name in made)), failures[0])
         left = [name for name in guesses if name not in made]
         if not left:
             break
-        name = next((name for name in left if _names(failures[0], name)), left[0])
+        name = next((name for name in left if _names(failure, name)), left[0])
         made = {**made, name: str(kinds[name])}
-    raise _say_missing(pipeline, failures[0], [p.name for p in free]) from failures[0]
+    raise _say_missing(pipeline, failure, [p.name for p in free]) from failure
 
 
 def runs(pipeline: Any, call: PipelineCall, setting: Mapping[str, Any]) -> bool:
     """Whether a pipeline runs at a setting."""
     try:
-        watch(pipeline, lambda: call(pipeline, **setting))
+        watch(pipeline, partial(call, pipeline, **setting))
     except Exception:  # pipelines, their parts and torch each raise their own
         return False
     return True

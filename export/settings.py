@@ -40,7 +40,7 @@ def choose_settings(
     fixed |= {"use_resolution_binning": False} if "use_resolution_binning" in takes else {}  # it replaces the sizes
     step = 8 * getattr(pipeline, "vae_scale_factor", 8)
     height, width = sizes[0] if sizes else _default_size(pipeline, step)
-    asked = {name: given.pop(name) for name in ("height", "width") if name in given}
+    asked: dict[str, Any] = {name: given.pop(name) for name in ("height", "width") if name in given}
     height, width = asked.get("height", height), asked.get("width", width)
     fixed |= {"height": height, "width": width}
     frames = _list_frames(pipeline) if "num_frames" in takes and "num_frames" not in given else ()
@@ -58,8 +58,7 @@ def choose_settings(
             unseen = [portrait, square, {"width": height + step}]
     else:
         del base["height"], base["width"]
-    for given_name in asked:
-        varied.pop(given_name, None)
+    varied = {name: value for name, value in varied.items() if name not in asked}
     if frames:
         varied["num_frames"] = frames[1]
         unseen = [{**change, "num_frames": frames[2]} for change in unseen]
