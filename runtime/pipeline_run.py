@@ -25,14 +25,14 @@ _HALVES = (torch.float16, torch.bfloat16)
 
 @dataclass
 class PipelineRun:
-    """The state of one run: which step it is at, and what was put out before.
+    """The state of one run.
 
     The calls of modules up to the next ``scheduler.step`` belong to one step, however many they are: the branches of
     guidance, two experts, a ControlNet. At a skipped step they are answered by what was answered last, so that
     guidance with a memory is not led astray, and what the pipeline makes of it is replaced where it meets the
     scheduler: by the prediction from the outputs, after guidance, that the scheduler was given before. Where another
     expert takes over, its first two steps are full: outputs of two networks lie on no line. A schedule that is set
-    again begins another loop, with a plan of its own.
+    again begins another loop with another plan.
 
     A module is a denoiser if it is known to be one, or if it is called before the first step and between the next two.
     Any other module runs whenever it is called, and is not counted: text encoders, decoders of previews. A skipped step
@@ -122,7 +122,7 @@ class PipelineRun:
             self._guard.finish(self._latents)  # waits for the device, for the clock too
             self._latents = None
             self.total_seconds = time.perf_counter() - self._began
-        if self.nfe and not self.calls and self._early:
+        if self.nfe and not self.calls and self._early:  # a single step
             self._learn([*self._early][-1])
 
     def call(self, name: str, module: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
