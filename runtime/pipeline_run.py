@@ -25,20 +25,19 @@ _HALVES = (torch.float16, torch.bfloat16)
 
 @dataclass
 class PipelineRun:
-    """The state of one run: which step it is at, and what was put out before.
+    """The state of one run.
 
     The calls of modules up to the next ``scheduler.step`` belong to one step, however many they are: the branches of
     guidance, two experts, a ControlNet. At a skipped step they are answered by what was answered last, so that
     guidance with a memory is not led astray, and what the pipeline makes of it is replaced where it meets the
     scheduler: by the prediction from the outputs, after guidance, that the scheduler was given before. Where another
     expert takes over, its first two steps are full: outputs of two networks lie on no line. A schedule that is set
-    again begins another loop, with a plan of its own.
+    again begins another loop with another plan.
 
     A module is a denoiser if it is known to be one, or if it is called before the first step and between the next two.
-    Any other module runs whenever it is called, and is not counted: text encoders, decoders of previews.
-
-    A skipped step becomes full where its first call cannot be answered: it was not made at the step before, it has
-    other shapes, a gradient is asked for, or the pipeline reads more of the module than its output.
+    Any other module runs whenever it is called, and is not counted: text encoders, decoders of previews. A skipped step
+    becomes full where its first call cannot be answered: it was not made at the step before, it has other shapes, a
+    gradient is asked for, or the pipeline may read more of the module than its output.
 
     Args:
         choose_plan: Gives the plan for the number of evaluations, which the run tells at its first step.
@@ -93,8 +92,7 @@ class PipelineRun:
 
     def restart(self) -> None:
         """Begins another loop: the schedule was set again."""
-        for counter in (self._places, self._before, self._others, self._early):
-            counter.clear()
+        self._places, self._before, self._others, self._early = (Counter() for _ in range(4))
         if self.plan is None:
             return
         self._done, self.plan, self._index, self._stepped = self.steps, None, 0, 0
@@ -125,7 +123,7 @@ class PipelineRun:
             self._guard.finish(self._latents)  # waits for the device, for the clock too
             self._latents = None
             self.total_seconds = time.perf_counter() - self._began
-        if self.nfe and not self.calls and self._early:
+        if self.nfe and not self.calls and self._early:  # a single step
             self._learn([*self._early][-1])
 
     def call(self, name: str, module: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -259,20 +257,20 @@ class PipelineRun:
 
     def _check_called(self) -> None:
         """Refuses a step without a call; a module that is called alone between two steps is a denoiser."""
-        names = [] if self._places or self._stepped else [*self._others]
-        if not names and not self._places and not self._stepped:
+        if self._places or self._stepped:
+            return
+        if not (names := [*self._others]):
             raise ZeusError(
                 "pipeline: got a step of its scheduler without a call of its denoiser; expected one before. It cannot "
                 "be accelerated: run it as it is."
             )
-        if not names or not self._index:
-            return
-        for name in names:
+        for name in names if self._index else ():
             self.denoisers.add(name)
             self._places[name] = self._others[name]
             self._count(self._others[name])
-        self._welcome(names[0])
-        self._make_full(self._index)
+        if self._index:
+            self._welcome(names[0])
+            self._make_full(self._index)
 
     def _make_controller(self, grid: list[float] | None) -> StepController | DriftController:
         assert self.plan is not None

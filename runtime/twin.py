@@ -106,8 +106,9 @@ class Twin:
 
     def _answer(self, name: str, module: Any, *args: Any, **kwargs: Any) -> Any:
         denoiser = module
-        if self._session and name == self._session.bundle.manifest.component:
-            if self._engine_call is None or self._engine_call.module is not module:
+        if self._session and name == (manifest := self._session.bundle.manifest).component:
+            is_same = self._engine_call and self._engine_call.module is module
+            if not is_same or type(unwrap(module)).__name__ != manifest.denoiser_class:
                 self._engine_call = self._stand_for(module, self._session)
             denoiser = self._engine_call
         return self._run.call(name, denoiser, *args, **kwargs)
