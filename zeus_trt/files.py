@@ -190,7 +190,7 @@ def _look(path: Path) -> os.stat_result | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise _deny(path, error.strerror) from error
+        raise _deny(path, error.strerror or str(error)) from error
     except ValueError as error:
         raise _deny(path, str(error)) from error
 
