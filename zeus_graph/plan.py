@@ -258,14 +258,8 @@ def _read_indices(full_steps: Any, num_steps: int) -> set[int]:
 
 
 def _check_window(window: Any) -> Window:
-<<<<<<< HEAD
     fractions = window if isinstance(window, tuple | list) else ()
     if len(fractions) != 2 or not all(isinstance(f, Real) and 0.0 <= float(f) <= 1.0 for f in fractions):
-=======
-    fractions: Any = window if isinstance(window, tuple | list) else ()
-    are_numbers = len(fractions) == 2 and all(isinstance(fraction, Real) for fraction in fractions)
-    if not are_numbers or not all(0.0 <= fraction <= 1.0 for fraction in fractions):
->>>>>>> h-d
         raise ZeusError(
             f"window: got {show(window) if not fractions else fractions[:9]}; expected two fractions between 0 and 1. "
             f"Use one of {', '.join(WINDOWS)}, or fractions such as (0.2, 0.1)."
