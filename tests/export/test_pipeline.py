@@ -66,7 +66,7 @@ def test_a_folder_becomes_a_verified_bundle(bundle):
     ]
     assert manifest.guidance == "batched"
     assert {symbol.name: symbol.multiple_of for symbol in manifest.symbols} == {"batch": 1, "height": 2, "width": 2}
-    assert len({record.shape[2:] for record in manifest.verification}) == 3
+    assert len({record.shape[2:] for record in manifest.verification}) == 4
     assert all(0 < record.relative_error < 1e-4 for record in manifest.verification)
     assert (bundle.path / "solvers" / "50.json").is_file()
 
