@@ -38,7 +38,7 @@ def choose_settings(
     takes = inspect.signature(pipeline.__call__).parameters
     fixed: dict[str, Any] = {"output_type": "latent"} if "output_type" in takes else {}
     fixed |= {"use_resolution_binning": False} if "use_resolution_binning" in takes else {}  # it replaces the sizes
-    step = 8 * getattr(pipeline, "vae_scale_factor", 8)
+    step = max(8 * getattr(pipeline, "vae_scale_factor", 8), 32)
     height, width = sizes[0] if sizes else _default_size(pipeline, step)
     asked: dict[str, Any] = {name: given.pop(name) for name in ("height", "width") if name in given}
     height, width = asked.get("height", height), asked.get("width", width)
