@@ -28,7 +28,7 @@ test-lowest:
 	$(LOWEST)/pip install -q --no-deps -e .
 	$(LOWEST)/python -m pytest -q -n 2 -m "not slow" tests/zeus_graph tests/runtime/test_session.py \
 	  tests/runtime/test_engine.py tests/runtime/test_acceleration_scope.py tests/export/test_export.py \
-	  tests/cli/test_cli.py tests/calibration/test_quality.py
+	  tests/cli/test_cli.py tests/evaluation/test_quality.py
 
 # On a machine with CUDA, with the Python that has its torch; diffusers, click and pytest are all else that it needs.
 test-gpu: types
@@ -54,6 +54,6 @@ $(READY): pyproject.toml
 # The folders of the repository laid out as the package that they are installed as: mypy cannot see the mapping.
 types:
 	rm -rf .venv/types && mkdir -p .venv/types/zeus_trt
-	ln -s $(CURDIR)/zeus_trt/*.py $(CURDIR)/zeus_trt/cli $(addprefix $(CURDIR)/,zeus_graph export runtime calibration) .venv/types/zeus_trt/
+	ln -s $(CURDIR)/zeus_trt/*.py $(CURDIR)/zeus_trt/cli $(addprefix $(CURDIR)/,zeus_graph export runtime evaluation calibration) .venv/types/zeus_trt/
 
 .PHONY: demo test test-all test-lowest test-gpu lint format types

@@ -18,16 +18,16 @@ import torch
 
 from zeus_trt.calibration.bench import Bench
 from zeus_trt.calibration.calibrate import Samples, calibrate
-from zeus_trt.calibration.calibrated_plan import CalibratedPlan
 from zeus_trt.calibration.gram import Gram
 from zeus_trt.calibration.record import multiply, record
 from zeus_trt.calibration.search import search
 from zeus_trt.calibration.surrogate import Surrogate
-from zeus_trt.calibration.workload import SessionWorkload
+from zeus_trt.evaluation.workload import SessionWorkload
 from zeus_trt.export import export_bundle
 from zeus_trt.machine import describe_machine
 from zeus_trt.runtime import Bundle, OnnxRuntimeEngine
 from zeus_trt.zeus_graph import StepPlan
+from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
 
 MODELS = ("unet-flow", "unet-epsilon", "unet-v", "dit-flow")
 CELLS = [(50, nfe) for nfe in (22, 15, 18, 24, 27)] + [(20, nfe) for nfe in (10, 8, 12)]

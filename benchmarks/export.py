@@ -24,7 +24,7 @@ from statistics import median
 import click
 import torch
 
-from zeus_trt.calibration.memory import peak_memory_mib, reset_peak_memory
+from zeus_trt.evaluation.memory import peak_memory_mib, reset_peak_memory
 from zeus_trt.export.build import build_engine
 from zeus_trt.export.capture import capture
 from zeus_trt.export.description import describe
@@ -33,7 +33,7 @@ from zeus_trt.export.folder import seal
 from zeus_trt.export.graph import OPSET, quiet
 from zeus_trt.machine import describe_machine
 from zeus_trt.runtime import Bundle
-from zeus_trt.runtime.manifest import ONNX_FILE
+from zeus_trt.runtime.bundle.manifest import ONNX_FILE
 
 FAMILIES = ("sd15", "sdxl", "sd3", "flux", "pixart", "wan")
 WAYS = ("capture", "export", "torch", "rtx", "aot")

@@ -62,7 +62,7 @@ def export(bundle: Path, gpu: str) -> dict:
     from zeus_trt.export.folder import STEPS, open_folder, seal, write_solvers
     from zeus_trt.export.precision import cast_capture
     from zeus_trt.export.runs import Settings
-    from zeus_trt.runtime.manifest import ONNX_FILE
+    from zeus_trt.runtime.bundle.manifest import ONNX_FILE
 
     start = time.perf_counter()
     pipeline = make_pipeline()

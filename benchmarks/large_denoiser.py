@@ -43,10 +43,10 @@ from zeus_trt.runtime import (
     ProgramStepper,
     draw_noise,
 )
+from zeus_trt.runtime.bundle.engine_profile import ShapeRange
+from zeus_trt.runtime.bundle.manifest import TensorSpec, name_dtype
 from zeus_trt.runtime.calls import ModelCall
-from zeus_trt.runtime.engine_profile import ShapeRange
 from zeus_trt.runtime.loop import run as run_loop
-from zeus_trt.runtime.manifest import TensorSpec, name_dtype
 from zeus_trt.zeus_graph import StepPlan, fold, trace
 
 NUM_STEPS, RATIOS, CALLS = 50, (0, 2, 3, 4), 5
@@ -152,7 +152,7 @@ def open_engine(name: str, unet: torch.nn.Module, inputs: dict[str, torch.Tensor
         axes = [*(spec.axes for spec in specs), specs[0].axes]
         write_graph(trace_it(), list(inputs), axes, folder / "denoiser.onnx")
         return OnnxRuntimeEngine(folder / "denoiser.onnx", provider)
-    from zeus_trt.runtime.aot_engine import AotEngine
+    from zeus_trt.runtime.engines.aot_inductor import AotEngine
 
     package = folder / "denoiser.pt2"
     if not package.exists():

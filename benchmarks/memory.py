@@ -16,7 +16,7 @@ import click
 import diffusers
 import torch
 
-from zeus_trt.calibration.memory import peak_memory_mib, reset_peak_memory
+from zeus_trt.evaluation.memory import peak_memory_mib, reset_peak_memory
 from zeus_trt.machine import describe_machine
 from zeus_trt.runtime import ProgramStepper, draw_noise, run, run_steps
 from zeus_trt.zeus_graph import StepPlan, fold, trace

@@ -1,5 +1,5 @@
-"""Measures trajectories: quality, time and memory of skipped runs."""
+"""Finds the best plan for a model and a budget from the model's own trajectories."""
 
-from zeus_trt.calibration.quality import measure_psnr, measure_ssim
+from zeus_trt.calibration.calibrate import calibrate
 
-__all__ = ["measure_psnr", "measure_ssim"]
+__all__ = ["calibrate"]

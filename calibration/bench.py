@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from zeus_trt.calibration.quality import measure_psnr
-from zeus_trt.calibration.workload import Sample, Setting, Workload
+from zeus_trt.evaluation.quality import measure_psnr
+from zeus_trt.evaluation.workload import Sample, Setting, Workload
 from zeus_trt.zeus_graph import Predictor, StepPlan
 
 

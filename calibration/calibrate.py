@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from zeus_trt.calibration.bench import Bench
-from zeus_trt.calibration.calibrated_plan import CalibratedPlan, Measured
 from zeus_trt.calibration.gram import Gram
 from zeus_trt.calibration.search import check_nfe, list_uniform, search
 from zeus_trt.calibration.surrogate import predict_psnr
-from zeus_trt.calibration.workload import Workload
 from zeus_trt.errors import ZeusError
+from zeus_trt.evaluation.workload import Workload
 from zeus_trt.zeus_graph import Predictor, SolverProgram, StepPlan
+from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan, Measured
 
 _CANDIDATES = 6  # of the search that are run, at most
 _UNIFORM = 2  # uniform plans that are measured on the held-out samples, at most

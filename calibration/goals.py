@@ -3,10 +3,10 @@
 import math
 from dataclasses import dataclass, replace
 
-from zeus_trt.calibration.calibrated_plan import CalibratedPlan, Measured
 from zeus_trt.calibration.search import check_nfe
 from zeus_trt.calibration.task import Task
 from zeus_trt.errors import ZeusError
+from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan, Measured
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,8 @@ def check_plan(task: Task, found: CalibratedPlan) -> CalibratedPlan:
     Raises:
         ZeusError: The plan belongs to another model, solver or number of steps.
     """
-    found.check(task.workload, task.num_steps, task.solver)
+    fingerprint = task.workload.program(task.num_steps, task.solver).fingerprint
+    found.check(task.workload.describe(), task.num_steps, fingerprint)
     bench, described = task.bench(), task.workload.describe()
     same = all(found.workload.get(name) == described.get(name) for name in ("seed", "labels", "prompts"))
     first = max(start + count for start, count in found.numbers.values()) if same else 0

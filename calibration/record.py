@@ -9,11 +9,11 @@ import numpy as np
 import torch
 
 from zeus_trt.calibration.gram import Gram
-from zeus_trt.calibration.workload import Setting, Workload
 from zeus_trt.errors import ZeusError
+from zeus_trt.evaluation.workload import Setting, Workload
 from zeus_trt.machine import LIBRARIES, find_version
 from zeus_trt.runtime import Step
-from zeus_trt.runtime.acceleration import find_denoisers
+from zeus_trt.runtime.pipelines.acceleration import find_denoisers
 from zeus_trt.zeus_graph import SolverProgram, StepPlan, json_file
 
 logger = logging.getLogger(__name__)

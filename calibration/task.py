@@ -7,17 +7,17 @@ from typing import Any
 
 from zeus_trt.calibration.bench import Bench
 from zeus_trt.calibration.calibrate import Samples, calibrate
-from zeus_trt.calibration.calibrated_plan import CalibratedPlan
 from zeus_trt.calibration.gram import Gram
-from zeus_trt.calibration.pipeline_workload import EAGER, refuse_backend
 from zeus_trt.calibration.record import make_tag, record
-from zeus_trt.calibration.workload import SessionWorkload, Workload, check_labels, choose_guidance
 from zeus_trt.errors import ZeusError
+from zeus_trt.evaluation.pipeline_workload import EAGER, refuse_backend
+from zeus_trt.evaluation.workload import SessionWorkload, Workload, check_labels, choose_guidance
 from zeus_trt.export.loading import is_pipeline
 from zeus_trt.runtime import Bundle
-from zeus_trt.runtime.manifest import FILE_NAME
+from zeus_trt.runtime.bundle.manifest import FILE_NAME
 from zeus_trt.runtime.request import check_count, check_run
 from zeus_trt.zeus_graph import json_file
+from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from zeus_trt.calibration.studies import STUDIES, Outcome, run_study
+from zeus_trt.evaluation.studies import STUDIES, Outcome, run_study
 from zeus_trt.machine import describe_machine
 
 MODELS = ("digits-unet-epsilon", "digits-unet-v", "digits-unet-flow", "digits-dit-flow")

@@ -14,9 +14,9 @@ from zeus_trt.export.model import Model, example_inputs
 from zeus_trt.export.overflow import find_nonfinite
 from zeus_trt.export.precision import TOLERANCES, to_float32
 from zeus_trt.export.runs import Settings, record_run
+from zeus_trt.runtime.bundle.manifest import Verification, name_dtype
+from zeus_trt.runtime.bundle.size_rules import SizeRules
 from zeus_trt.runtime.denoiser import Denoiser
-from zeus_trt.runtime.manifest import Verification, name_dtype
-from zeus_trt.runtime.size_rules import SizeRules
 
 BATCHES = (1, 2, 3)  # of a pipeline's denoiser
 MODEL_BATCHES = (1, 3, 4)  # of a bare model; none of them is the batch of the export

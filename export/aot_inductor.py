@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime.engine_record import EngineSpec
-from zeus_trt.runtime.manifest import TensorSpec
+from zeus_trt.runtime.bundle.engine_record import EngineSpec
+from zeus_trt.runtime.bundle.manifest import TensorSpec
 
 _PRECISIONS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 

@@ -7,7 +7,7 @@ from itertools import chain, count, product
 from math import prod
 from typing import Any
 
-from zeus_trt.runtime.manifest import AREA
+from zeus_trt.runtime.bundle.manifest import AREA
 
 Slot = tuple[str, int | None]  # input and axis; no axis: the value of an integer
 

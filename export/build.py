@@ -17,14 +17,14 @@ from zeus_trt.export.guard import kill_with_parent
 from zeus_trt.export.profile import SizeRange, make_profile
 from zeus_trt.export.tensorrt import Progress, TensorRTOptions, build_tensorrt, check_options
 from zeus_trt.files import digest_file, write_folder_atomically
-from zeus_trt.runtime.bundle import Bundle
-from zeus_trt.runtime.engine_file import check_engine
-from zeus_trt.runtime.engine_folder import AOT_INDUCTOR, FOLDER, EngineFile, digest_model, list_engines
-from zeus_trt.runtime.engine_record import FILE_NAME, EngineRecord, EngineSpec, Target, explain
-from zeus_trt.runtime.engine_trust import sign
-from zeus_trt.runtime.hardware import find_cpu, find_gpu
-from zeus_trt.runtime.signing_key import find_data_folder, make_key
-from zeus_trt.runtime.tensorrt_module import import_tensorrt
+from zeus_trt.runtime.bundle.bundle import Bundle
+from zeus_trt.runtime.bundle.engine_file import check_engine
+from zeus_trt.runtime.bundle.engine_folder import AOT_INDUCTOR, FOLDER, EngineFile, digest_model, list_engines
+from zeus_trt.runtime.bundle.engine_record import FILE_NAME, EngineRecord, EngineSpec, Target, explain
+from zeus_trt.runtime.bundle.engine_trust import sign
+from zeus_trt.runtime.bundle.signing_key import find_data_folder, make_key
+from zeus_trt.runtime.engines.hardware import find_cpu, find_gpu
+from zeus_trt.runtime.engines.tensorrt_module import import_tensorrt
 
 BACKENDS = ("tensorrt", "tensorrt-rtx", AOT_INDUCTOR)
 

@@ -13,8 +13,8 @@ from zeus_trt.export.loading import is_pipeline
 from zeus_trt.export.model import Model, describe_model, load_model
 from zeus_trt.export.precision import cast_capture, check_precision
 from zeus_trt.export.verification import verify_graph
-from zeus_trt.runtime.bundle import Bundle
-from zeus_trt.runtime.manifest import ONNX_FILE, Labels
+from zeus_trt.runtime.bundle.bundle import Bundle
+from zeus_trt.runtime.bundle.manifest import ONNX_FILE, Labels
 from zeus_trt.runtime.scheduler import load_scheduler
 
 

@@ -14,8 +14,8 @@ from zeus_trt.export.denoisers import choose_denoiser, watch
 from zeus_trt.export.imitation import Imitation
 from zeus_trt.export.recorder import check_single, find_denoiser
 from zeus_trt.export.runs import Run, Settings, equal, find_moving_integers, measure, record_run, say_failure
-from zeus_trt.runtime.arguments import Arguments
-from zeus_trt.runtime.manifest import OUTPUT_NAME
+from zeus_trt.runtime.bundle.manifest import OUTPUT_NAME
+from zeus_trt.runtime.pipelines.arguments import Arguments
 
 ALIASES = {"num_frames": "frames", "max_sequence_length": "prompt"}
 LATENTS, TIMESTEP, CONDITIONING, SIZE, FIXED = "latents", "timestep", "conditioning", "size", "fixed"

@@ -14,7 +14,7 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.export.imitation import Imitation
 from zeus_trt.export.recorder import Enough, find_pipeline, subclass
 from zeus_trt.export.twin import unwrap
-from zeus_trt.runtime.arguments import bind
+from zeus_trt.runtime.pipelines.arguments import bind
 
 STEPS = 3
 

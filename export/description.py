@@ -10,9 +10,9 @@ import torch
 
 from zeus_trt.export.capture import Capture, Input
 from zeus_trt.export.strength import find_strength_rule
-from zeus_trt.runtime.manifest import OUTPUT_NAME, Labels, Manifest, TensorSpec, Verification, name_dtype
-from zeus_trt.runtime.module_state import read_adapters
-from zeus_trt.runtime.size_rules import SizeRules
+from zeus_trt.runtime.bundle.manifest import OUTPUT_NAME, Labels, Manifest, TensorSpec, Verification, name_dtype
+from zeus_trt.runtime.bundle.size_rules import SizeRules
+from zeus_trt.runtime.pipelines.module_state import read_adapters
 from zeus_trt.zeus_graph import json_file
 
 

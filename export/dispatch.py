@@ -13,8 +13,8 @@ from zeus_trt.export.pipeline import export_pipeline
 from zeus_trt.export.profile import SizeRange
 from zeus_trt.export.retrace import choose_trace
 from zeus_trt.export.tensorrt import Progress
-from zeus_trt.runtime.bundle import Bundle
-from zeus_trt.runtime.engine_record import EngineRecord
+from zeus_trt.runtime.bundle.bundle import Bundle
+from zeus_trt.runtime.bundle.engine_record import EngineRecord
 
 GRAPH_ITSELF = "onnxruntime"
 

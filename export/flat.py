@@ -10,7 +10,7 @@ from zeus_trt.export.capture import Capture
 from zeus_trt.export.graph import write_graph
 from zeus_trt.export.limits import read_rules, tie_sizes
 from zeus_trt.export.twin import make_twin
-from zeus_trt.runtime.size_rules import SizeRules
+from zeus_trt.runtime.bundle.size_rules import SizeRules
 
 
 class FlatDenoiser(torch.nn.Module):

@@ -9,8 +9,8 @@ from typing import Any
 from zeus_trt.errors import ZeusError
 from zeus_trt.files import digest_file, write_folder_atomically
 from zeus_trt.machine import LIBRARIES, find_version
-from zeus_trt.runtime.manifest import FILE_NAME, FileEntry, Manifest, solver_name
-from zeus_trt.runtime.manifest_check import check_manifest
+from zeus_trt.runtime.bundle.manifest import FILE_NAME, FileEntry, Manifest, solver_name
+from zeus_trt.runtime.bundle.manifest_check import check_manifest
 from zeus_trt.zeus_graph.trace import UntraceableError, trace
 
 STEPS = (20, 30, 50)

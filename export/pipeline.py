@@ -18,8 +18,8 @@ from zeus_trt.export.relaxation import relax
 from zeus_trt.export.runs import Settings
 from zeus_trt.export.settings import choose_settings
 from zeus_trt.export.verification import verify_graph
-from zeus_trt.runtime.bundle import Bundle
-from zeus_trt.runtime.manifest import ONNX_FILE
+from zeus_trt.runtime.bundle.bundle import Bundle
+from zeus_trt.runtime.bundle.manifest import ONNX_FILE
 
 
 def export_pipeline(

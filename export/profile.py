@@ -6,8 +6,8 @@ from fractions import Fraction
 from math import prod
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime.engine_profile import ShapeRange
-from zeus_trt.runtime.manifest import Manifest, SymbolSpec, TensorSpec
+from zeus_trt.runtime.bundle.engine_profile import ShapeRange
+from zeus_trt.runtime.bundle.manifest import Manifest, SymbolSpec, TensorSpec
 
 _ENDS = ("min", "opt", "max")
 

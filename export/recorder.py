@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.imitation import Imitation
 from zeus_trt.export.twin import unwrap
-from zeus_trt.runtime.arguments import bind
+from zeus_trt.runtime.pipelines.arguments import bind
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from zeus_trt.export.loading import is_pipeline, load_pipeline
 from zeus_trt.export.model import describe_model, load_model
 from zeus_trt.export.precision import cast_capture
 from zeus_trt.export.settings import choose_settings
-from zeus_trt.runtime.bundle import Bundle
+from zeus_trt.runtime.bundle.bundle import Bundle
 
 
 def choose_trace(

@@ -12,8 +12,8 @@ from zeus_trt.export.axes import Slot
 from zeus_trt.export.imitation import Imitation
 from zeus_trt.export.recorder import Call, record_calls
 from zeus_trt.export.timestep import find_timestep_scale
-from zeus_trt.runtime.arguments import Arguments, flatten
-from zeus_trt.runtime.manifest import OUTPUT_NAME
+from zeus_trt.runtime.bundle.manifest import OUTPUT_NAME
+from zeus_trt.runtime.pipelines.arguments import Arguments, flatten
 
 
 def run_pipeline(pipeline: Any, **arguments: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 import sympy
 from torch.utils._sympy import functions as torch_functions
 
-from zeus_trt.runtime.relation import Relation
+from zeus_trt.runtime.bundle.relation import Relation
 
 Terms = tuple[int | float | str, ...]
 

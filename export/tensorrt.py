@@ -15,9 +15,9 @@ from typing import Any
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.files import write_atomically
-from zeus_trt.runtime.engine_record import EngineSpec
-from zeus_trt.runtime.hardware import find_gpu
-from zeus_trt.runtime.tensorrt_module import import_tensorrt
+from zeus_trt.runtime.bundle.engine_record import EngineSpec
+from zeus_trt.runtime.engines.hardware import find_gpu
+from zeus_trt.runtime.engines.tensorrt_module import import_tensorrt
 
 CHILD = Path(__file__).with_name("tensorrt_child.py")
 REPORT = "zeus-trt: "

@@ -17,10 +17,10 @@ from zeus_trt.export.overflow import find_blocks_to_keep, find_nonfinite
 from zeus_trt.export.precision import TOLERANCES, cast_capture, cast_inputs, cast_module
 from zeus_trt.export.runs import Settings
 from zeus_trt.export.settings import choose_settings
-from zeus_trt.runtime.bundle import Bundle
-from zeus_trt.runtime.manifest import Manifest, Verification
-from zeus_trt.runtime.onnxruntime_engine import OnnxRuntimeEngine
-from zeus_trt.runtime.size_rules import SizeRules
+from zeus_trt.runtime.bundle.bundle import Bundle
+from zeus_trt.runtime.bundle.manifest import Manifest, Verification
+from zeus_trt.runtime.bundle.size_rules import SizeRules
+from zeus_trt.runtime.engines.onnxruntime import OnnxRuntimeEngine
 
 
 def verify_graph(

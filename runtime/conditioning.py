@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.runtime.bundle.manifest import Manifest, SymbolSpec, TensorSpec
+from zeus_trt.runtime.bundle.relation import Relation
+from zeus_trt.runtime.bundle.size_rules import check_sizes
 from zeus_trt.runtime.latents import constant_axes, name_constant
-from zeus_trt.runtime.manifest import Manifest, SymbolSpec, TensorSpec
-from zeus_trt.runtime.relation import Relation
-from zeus_trt.runtime.size_rules import check_sizes
 
 
 class Sizes:

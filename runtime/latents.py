@@ -3,7 +3,7 @@
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime.manifest import Manifest
+from zeus_trt.runtime.bundle.manifest import Manifest
 
 
 def name_constant(manifest: Manifest) -> str | None:

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime.bundle import Bundle
+from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.denoiser import Denoiser
-from zeus_trt.runtime.engines import check_device, choose_engine
+from zeus_trt.runtime.engines.choose import check_device, choose_engine
 from zeus_trt.runtime.guidance import Guidance
 from zeus_trt.runtime.report import Report, Result
 from zeus_trt.runtime.request import Request, check_count, expect

@@ -8,7 +8,7 @@ from typing import Any
 
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime.bundle import Bundle
+from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.loop import count_evaluations
 from zeus_trt.runtime.scheduler import build_scheduler
 from zeus_trt.zeus_graph import Predictor, StepPlan

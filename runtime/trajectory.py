@@ -7,16 +7,16 @@ from typing import Any
 import torch
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.runtime.bundle.manifest import Manifest, TensorSpec
+from zeus_trt.runtime.bundle.size_rules import SizeRules
 from zeus_trt.runtime.calls import ModelCall
 from zeus_trt.runtime.conditioning import Sizes, check_labels, check_names, count_rows, list_conditioning
 from zeus_trt.runtime.denoiser import Denoiser
 from zeus_trt.runtime.guidance import ClassifierFreeGuidance
 from zeus_trt.runtime.latents import LatentsBorder
 from zeus_trt.runtime.loop import run, start_stepper, walk
-from zeus_trt.runtime.manifest import Manifest, TensorSpec
 from zeus_trt.runtime.noise import draw_from, make_generators
 from zeus_trt.runtime.request import Request, expect
-from zeus_trt.runtime.size_rules import SizeRules
 from zeus_trt.runtime.solver import Solver
 from zeus_trt.runtime.start import Start, add_noise, keep_outside
 from zeus_trt.runtime.steppers import Blend, ProgramStepper, Step, Stepper

@@ -12,12 +12,12 @@ from engine_samples import SPEC, write_engine
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import Bundle
-from zeus_trt.runtime.engine_folder import AOT_INDUCTOR
-from zeus_trt.runtime.engine_profile import ShapeRange
-from zeus_trt.runtime.engine_record import FILE_NAME, Target
-from zeus_trt.runtime.engines import choose_engine
-from zeus_trt.runtime.hardware import find_cpu
-from zeus_trt.runtime.manifest import ONNX_FILE, FileEntry, TensorSpec
+from zeus_trt.runtime.bundle.engine_folder import AOT_INDUCTOR
+from zeus_trt.runtime.bundle.engine_profile import ShapeRange
+from zeus_trt.runtime.bundle.engine_record import FILE_NAME, Target
+from zeus_trt.runtime.bundle.manifest import ONNX_FILE, FileEntry, TensorSpec
+from zeus_trt.runtime.engines.choose import choose_engine
+from zeus_trt.runtime.engines.hardware import find_cpu
 
 HERE = replace(
     SPEC, backend=AOT_INDUCTOR, backend_version=torch.__version__, precision="fp32", target=Target((find_cpu().sm,)),

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from zeus_trt.runtime.manifest import DIGEST, digest
+from zeus_trt.runtime.bundle.manifest import DIGEST, digest
 
 ROOT = Path(__file__).parents[1]
 MODELS = ROOT / "examples" / "models"

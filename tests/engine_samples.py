@@ -2,11 +2,11 @@
 
 from hashlib import sha256
 
-from zeus_trt.runtime.engine_folder import Needs
-from zeus_trt.runtime.engine_profile import ShapeRange
-from zeus_trt.runtime.engine_record import FILE_NAME, EngineRecord, EngineSpec, Target
-from zeus_trt.runtime.engine_trust import sign
-from zeus_trt.runtime.signing_key import make_key
+from zeus_trt.runtime.bundle.engine_folder import Needs
+from zeus_trt.runtime.bundle.engine_profile import ShapeRange
+from zeus_trt.runtime.bundle.engine_record import FILE_NAME, EngineRecord, EngineSpec, Target
+from zeus_trt.runtime.bundle.engine_trust import sign
+from zeus_trt.runtime.bundle.signing_key import make_key
 
 SPEC = EngineSpec(
     backend="tensorrt",

@@ -15,18 +15,18 @@ import torch
 from small_bundle import STEPS, list_file, write_bundle
 
 from zeus_trt.arrays import read_arrays
-from zeus_trt.calibration.calibrated_plan import CalibratedPlan, Measured
-from zeus_trt.calibration.calibrated_plan import read_plan as read_calibrated
-from zeus_trt.calibration.cell_cache import CellCache, Record, digest
-from zeus_trt.calibration.cells import read_plan
 from zeus_trt.calibration.gram import Gram
-from zeus_trt.calibration.timing import Run
+from zeus_trt.evaluation.cell_cache import CellCache, Record, digest
+from zeus_trt.evaluation.cells import read_plan
+from zeus_trt.evaluation.timing import Run
 from zeus_trt.export.precision import count_numbers
 from zeus_trt.runtime import Bundle, Session
-from zeus_trt.runtime.manifest import DIGEST, SCHEDULER_FILE, Manifest, solver_name
-from zeus_trt.runtime.manifest import digest as digest_manifest
+from zeus_trt.runtime.bundle.manifest import DIGEST, SCHEDULER_FILE, Manifest, solver_name
+from zeus_trt.runtime.bundle.manifest import digest as digest_manifest
 from zeus_trt.runtime.scheduler import load_scheduler, read_config
 from zeus_trt.zeus_graph import Predictor, SamplingProgram, SolverProgram, StepPlan, fold, json_file, trace
+from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan, Measured
+from zeus_trt.zeus_graph.calibrated_plan import read_plan as read_calibrated
 
 PLAN = StepPlan("FFXRF")
 

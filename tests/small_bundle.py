@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from zeus_trt.export.folder import seal, write_solvers
 from zeus_trt.files import digest_file
-from zeus_trt.runtime.manifest import ONNX_FILE, Manifest, SymbolSpec, TensorSpec, Verification
+from zeus_trt.runtime.bundle.manifest import ONNX_FILE, Manifest, SymbolSpec, TensorSpec, Verification
 
 STEPS = 5
 LATENTS = (1, 4, 4)  # channels, height, width

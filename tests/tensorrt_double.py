@@ -11,8 +11,8 @@ import torch
 from engine_samples import NEEDS, write_engine
 
 from zeus_trt.runtime import tensorrt_engine
-from zeus_trt.runtime.engine_folder import find_engine
-from zeus_trt.runtime.manifest import TensorSpec
+from zeus_trt.runtime.bundle.engine_folder import find_engine
+from zeus_trt.runtime.bundle.manifest import TensorSpec
 
 TENSORS = {"sample": "HALF", "timestep": "FLOAT", "model_output": "HALF"}
 INPUTS = (

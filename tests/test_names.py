@@ -11,7 +11,7 @@ from tiny_images import build_dit
 from tiny_subjects import CALIBRATED, write_calibrated
 
 import zeus_trt
-from zeus_trt.calibration.cells import NamedPlan, read_plan
+from zeus_trt.evaluation.cells import NamedPlan, read_plan
 from zeus_trt.runtime import run_steps
 from zeus_trt.zeus_graph import Predictor, StepPlan, fold, trace
 

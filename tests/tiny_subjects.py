@@ -4,8 +4,8 @@ from pathlib import Path
 
 import torch
 
-from zeus_trt.calibration.calibrated_plan import CalibratedPlan, Measured
 from zeus_trt.zeus_graph import Predictor, StepPlan
+from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan, Measured
 
 CALIBRATED = "FFXRFXRF"
 

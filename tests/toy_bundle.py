@@ -7,7 +7,7 @@ import diffusers
 import torch
 
 from zeus_trt.runtime import Bundle, Manifest, Session
-from zeus_trt.runtime.manifest import Labels, SymbolSpec, TensorSpec
+from zeus_trt.runtime.bundle.manifest import Labels, SymbolSpec, TensorSpec
 
 SAMPLE = TensorSpec("sample", "float32", ("batch", 4, "height", "width"), "latents")
 TIMESTEP = TensorSpec("timestep", "float32", ("batch",), "timestep")

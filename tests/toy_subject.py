@@ -2,8 +2,8 @@
 
 import torch
 
-from zeus_trt.calibration.subject import EngineFacts, Subject
-from zeus_trt.calibration.workload import SessionWorkload
+from zeus_trt.evaluation.subject import EngineFacts, Subject
+from zeus_trt.evaluation.workload import SessionWorkload
 from zeus_trt.runtime import Bundle
 
 

@@ -3,7 +3,7 @@
 import torch
 from diffusers import FlowMatchEulerDiscreteScheduler
 
-from zeus_trt.calibration.workload import Sample, Setting
+from zeus_trt.evaluation.workload import Sample, Setting
 from zeus_trt.runtime import Report, draw_noise, run_steps
 from zeus_trt.zeus_graph import trace
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from zeus_trt.calibrating import calibrate
-    from zeus_trt.calibration.calibrated_plan import load_plan
     from zeus_trt.comparing import compare
     from zeus_trt.errors import ZeusError
     from zeus_trt.export import export_model
     from zeus_trt.runtime import Bundle, Guidance, Session, Start, accelerate
     from zeus_trt.zeus_graph import StepPlan as Plan
+    from zeus_trt.zeus_graph.calibrated_plan import load_plan
 
 __version__ = "0.1.0"
 __all__ = [
@@ -31,7 +31,7 @@ __all__ = [
 ]
 _PLACES = {
     "calibrating": ("calibrate",),
-    "calibration.calibrated_plan": ("load_plan",),
+    "zeus_graph.calibrated_plan": ("load_plan",),
     "comparing": ("compare",),
     "errors": ("ZeusError",),
     "export": ("export_model",),

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from zeus_trt.calibration.calibrated_plan import CalibratedPlan
+    from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
 
 
 def calibrate(

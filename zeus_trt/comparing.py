@@ -4,15 +4,15 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from zeus_trt.calibration import compare as comparisons
-from zeus_trt.calibration.cells import check_predictors, make_cells, read_plan
-from zeus_trt.calibration.compare import make_folder
-from zeus_trt.calibration.comparison import Comparison
-from zeus_trt.calibration.peers import Peer
-from zeus_trt.calibration.quality import METRICS, check_metrics
-from zeus_trt.calibration.subject import EAGER, Subject, describe_pipeline, open_subject
 from zeus_trt.calibration.task import read_prompts
 from zeus_trt.errors import ZeusError
+from zeus_trt.evaluation import compare as comparisons
+from zeus_trt.evaluation.cells import check_predictors, make_cells, read_plan
+from zeus_trt.evaluation.compare import make_folder
+from zeus_trt.evaluation.comparison import Comparison
+from zeus_trt.evaluation.peers import Peer
+from zeus_trt.evaluation.quality import METRICS, check_metrics
+from zeus_trt.evaluation.subject import EAGER, Subject, describe_pipeline, open_subject
 from zeus_trt.export.loading import is_pipeline
 from zeus_trt.pipelines import open_pipeline, refuse_mode
 from zeus_trt.repeat import write_command

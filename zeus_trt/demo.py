@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from zeus_trt.calibration.comparison import Comparison
+    from zeus_trt.evaluation.comparison import Comparison
 
 
 def run_demo(
@@ -28,9 +28,9 @@ def run_demo(
         on_run: Told the number of full steps after every run.
         say: Takes a line of progress.
     """
-    from zeus_trt.calibration.cells import make_cells
-    from zeus_trt.calibration.compare import compare
-    from zeus_trt.calibration.subject import open_subject
+    from zeus_trt.evaluation.cells import make_cells
+    from zeus_trt.evaluation.compare import compare
+    from zeus_trt.evaluation.subject import open_subject
     from zeus_trt.repeat import write_command
 
     say("exporting the digits model to ONNX, and verifying it (10-20 s) ...")

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from zeus_trt.calibration.pipeline_workload import PipelineWorkload
 from zeus_trt.errors import ZeusError
+from zeus_trt.evaluation.pipeline_workload import PipelineWorkload
 from zeus_trt.export.loading import load_pipeline
 from zeus_trt.runtime import Bundle
 

@@ -108,7 +108,7 @@ def _check_one(**asked: Any) -> None:
 
 
 def _read(text: str, predictor: str | None) -> StepPlan:
-    from zeus_trt.calibration.calibrated_plan import load_plan
+    from zeus_trt.zeus_graph.calibrated_plan import load_plan
 
     plan = load_plan(text)
     choose_predictor(plan, predictor)

@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zeus_trt.calibration.calibrated_plan import CalibratedPlan
-from zeus_trt.calibration.pipeline_workload import EAGER, PipelineWorkload, refuse_backend
-from zeus_trt.calibration.workload import SessionWorkload, Workload, check_labels, choose_guidance
 from zeus_trt.errors import ZeusError
+from zeus_trt.evaluation.pipeline_workload import EAGER, PipelineWorkload, refuse_backend
+from zeus_trt.evaluation.workload import SessionWorkload, Workload, check_labels, choose_guidance
 from zeus_trt.export.loading import is_pipeline
 from zeus_trt.files import check_place
 from zeus_trt.media import check_format, check_kind, write_media
 from zeus_trt.pipelines import name_option, open_pipeline, refuse_mode
 from zeus_trt.planning import DEFAULT_RATIO
 from zeus_trt.runtime import Bundle
-from zeus_trt.runtime.engines import choose_engine
-from zeus_trt.runtime.manifest import FILE_NAME as MANIFEST
+from zeus_trt.runtime.bundle.manifest import FILE_NAME as MANIFEST
+from zeus_trt.runtime.engines.choose import choose_engine
 from zeus_trt.runtime.report import Report
 from zeus_trt.runtime.request import check_run
 from zeus_trt.zeus_graph import Predictor, StepPlan, choose_predictor
+from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
 
 logger = logging.getLogger(__name__)
 
@@ -189,7 +189,7 @@ def _fit_plan(
     """The plan and what fills its skipped steps; a calibrated one is checked, and brings its own."""
     if not isinstance(plan, CalibratedPlan):
         return plan, predictor
-    plan.check(workload, num_steps)
-    for sentence in plan.list_differences(workload, backend):
+    plan.check(workload.describe(), num_steps, workload.program(num_steps).fingerprint)
+    for sentence in plan.list_differences(workload.describe(), backend):
         warn(sentence)
     return plan.chosen.plan, plan.chosen.predictor

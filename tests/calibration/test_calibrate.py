@@ -10,12 +10,12 @@ from toy_workload import ToyWorkload
 
 from zeus_trt.calibration.bench import Bench
 from zeus_trt.calibration.calibrate import Samples, calibrate
-from zeus_trt.calibration.calibrated_plan import CalibratedPlan
 from zeus_trt.calibration.goals import Goal, check_plan, nfe_for_speedup, reach
 from zeus_trt.calibration.pareto import list_budgets, trace_pareto
 from zeus_trt.calibration.task import Task
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph import Predictor, StepPlan
+from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
 
 SAMPLES = Samples(4, 4, 8)
 
@@ -32,6 +32,11 @@ def task():
 @pytest.fixture(scope="module")
 def found(task):
     return reach(task, Goal(nfe=8))
+
+
+def check(plan, workload=None, num_steps=20):
+    workload = workload or ToyWorkload()
+    return plan.check(workload.describe(), num_steps, workload.program(num_steps).fingerprint)
 
 
 def test_the_calibrated_plan_beats_uniform_ones(found):
@@ -105,17 +110,17 @@ def test_damaged_files_are_refused(found, tmp_path):
 
 
 def test_another_solver_length_or_model_is_refused_and_guidance_is_told(found):
-    assert found.check(ToyWorkload(), 20) is found
+    assert check(found) is found
     with pytest.raises(ZeusError, match="num_steps 20; expected 10"):
-        found.check(ToyWorkload(), 10)
+        check(found, num_steps=10)
     with pytest.raises(ZeusError, match="solver"):
-        found.check(ToyWorkload(make_scheduler=lambda: FlowMatchEulerDiscreteScheduler(shift=3.0)), 20)
+        check(found, ToyWorkload(make_scheduler=lambda: FlowMatchEulerDiscreteScheduler(shift=3.0)))
     with pytest.raises(ZeusError, match="model weights"):
-        dataclasses.replace(found, workload={"weights_sha256": "cd" * 32}).check(ToyWorkload(), 20)
-    assert found.list_differences(ToyWorkload(), "onnxruntime") == []
-    (told,) = found.list_differences(ToyWorkload(guidance=4.0), "onnxruntime")
+        check(dataclasses.replace(found, workload={"weights_sha256": "cd" * 32}))
+    assert found.list_differences(ToyWorkload().describe(), "onnxruntime") == []
+    (told,) = found.list_differences(ToyWorkload(guidance=4.0).describe(), "onnxruntime")
     assert "guidance_scale 1.0, and runs with 4.0" in told
-    (told,) = found.list_differences(ToyWorkload(), "tensorrt")
+    (told,) = found.list_differences(ToyWorkload().describe(), "tensorrt")
     assert "backend onnxruntime" in told
 
 

@@ -10,8 +10,8 @@ from zeus_trt.calibration import record as recording
 from zeus_trt.calibration.gram import Gram
 from zeus_trt.calibration.record import record
 from zeus_trt.calibration.surrogate import make_rows, predict_errors, weigh_error
-from zeus_trt.calibration.workload import Setting
 from zeus_trt.errors import ZeusError
+from zeus_trt.evaluation.workload import Setting
 from zeus_trt.zeus_graph import Predictor, StepPlan
 
 SOLVERS = [FlowMatchEulerDiscreteScheduler, EulerDiscreteScheduler, DPMSolverMultistepScheduler]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from checkout import ROOT
 
-from zeus_trt.calibration import measure_psnr
+from zeus_trt.evaluation import measure_psnr
 
 REFERENCE = json.loads((ROOT / "tests" / "reference" / "digits.json").read_text())["rows"]
 EULER, DPM, FLOW = "EulerDiscreteScheduler", "DPMSolverMultistepScheduler", "FlowMatchEulerDiscreteScheduler"

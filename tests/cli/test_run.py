@@ -13,10 +13,10 @@ from click.testing import CliRunner
 from PIL import Image
 from tiny_images import build_dit
 
-from zeus_trt.calibration.pipeline_workload import PipelineWorkload
-from zeus_trt.calibration.workload import Setting
 from zeus_trt.cli import main
 from zeus_trt.errors import ZeusError
+from zeus_trt.evaluation.pipeline_workload import PipelineWorkload
+from zeus_trt.evaluation.workload import Setting
 from zeus_trt.export import export_pipeline
 from zeus_trt.export.loading import load_pipeline
 from zeus_trt.media import check_kind, write_media

@@ -13,7 +13,7 @@ from zeus_trt.export.flat import trace_flat
 from zeus_trt.export.loading import load_pipeline
 from zeus_trt.export.model import load_model
 from zeus_trt.export.runs import Settings
-from zeus_trt.runtime.manifest import Manifest
+from zeus_trt.runtime.bundle.manifest import Manifest
 
 
 class Lora(torch.nn.Module):

@@ -14,9 +14,9 @@ from zeus_trt.export.model import example_inputs
 from zeus_trt.export.profile import SizeRange
 from zeus_trt.export.tensorrt import TensorRTOptions
 from zeus_trt.runtime import Bundle
-from zeus_trt.runtime.aot_engine import AotEngine
-from zeus_trt.runtime.engine_trust import trust_engines
-from zeus_trt.runtime.hardware import find_cpu
+from zeus_trt.runtime.bundle.engine_trust import trust_engines
+from zeus_trt.runtime.engines.aot_inductor import AotEngine
+from zeus_trt.runtime.engines.hardware import find_cpu
 
 
 class Flat(torch.nn.Module):

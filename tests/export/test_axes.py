@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zeus_trt.export.axes import find_symbols, find_unit
-from zeus_trt.runtime.manifest import AREA
+from zeus_trt.runtime.bundle.manifest import AREA
 
 SETTINGS = ("batch", "height", "width", "frames")
 

@@ -8,8 +8,8 @@ from zeus_trt.export import export_pipeline
 from zeus_trt.export.build import build_engine
 from zeus_trt.export.profile import make_profile
 from zeus_trt.runtime import Bundle
-from zeus_trt.runtime.engine_folder import list_engines
-from zeus_trt.runtime.tensorrt_module import import_tensorrt
+from zeus_trt.runtime.bundle.engine_folder import list_engines
+from zeus_trt.runtime.engines.tensorrt_module import import_tensorrt
 
 RTX, GPUS = "tensorrt-rtx", ("sm_89", "sm_120")
 QUICK = {("dit", "fp32"), ("flux", "fp32"), ("wan", "bf16")}

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from zeus_trt.export.graph import write_graph
-from zeus_trt.runtime.onnxruntime_engine import OnnxRuntimeEngine
+from zeus_trt.runtime.engines.onnxruntime import OnnxRuntimeEngine
 
 FORMS = {
     "a size, to a product of sizes": lambda x, t: t.repeat_interleave(

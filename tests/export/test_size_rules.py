@@ -12,9 +12,9 @@ from zeus_trt.export.capture import Capture, Input
 from zeus_trt.export.flat import export_capture, trace_flat
 from zeus_trt.export.graph import write_rules
 from zeus_trt.export.limits import read_rules
-from zeus_trt.runtime.arguments import flatten
-from zeus_trt.runtime.onnxruntime_engine import OnnxRuntimeEngine
-from zeus_trt.runtime.size_rules import check_sizes
+from zeus_trt.runtime.bundle.size_rules import check_sizes
+from zeus_trt.runtime.engines.onnxruntime import OnnxRuntimeEngine
+from zeus_trt.runtime.pipelines.arguments import flatten
 
 BASE = {"batch": 2, "height": 24, "width": 16, "tokens": 7, "frames": 3}
 

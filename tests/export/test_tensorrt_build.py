@@ -23,11 +23,11 @@ from zeus_trt.export.profile import SizeRange
 from zeus_trt.export.tensorrt import TensorRTOptions
 from zeus_trt.files import digest_file
 from zeus_trt.runtime import Bundle
-from zeus_trt.runtime.engine_folder import Needs, digest_model, find_engine, list_engines
-from zeus_trt.runtime.engine_profile import ShapeRange
-from zeus_trt.runtime.engine_record import Target
-from zeus_trt.runtime.tensorrt_engine import TensorRTEngine
-from zeus_trt.runtime.tensorrt_module import import_tensorrt
+from zeus_trt.runtime.bundle.engine_folder import Needs, digest_model, find_engine, list_engines
+from zeus_trt.runtime.bundle.engine_profile import ShapeRange
+from zeus_trt.runtime.bundle.engine_record import Target
+from zeus_trt.runtime.engines.tensorrt import TensorRTEngine
+from zeus_trt.runtime.engines.tensorrt_module import import_tensorrt
 
 RTX = "tensorrt-rtx"
 

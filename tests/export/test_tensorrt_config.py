@@ -17,9 +17,9 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.export import build, tensorrt
 from zeus_trt.export.build import choose_target
 from zeus_trt.export.tensorrt import CHILD
-from zeus_trt.runtime.engine_record import Target
-from zeus_trt.runtime.hardware import Processor
-from zeus_trt.runtime.tensorrt_module import import_tensorrt
+from zeus_trt.runtime.bundle.engine_record import Target
+from zeus_trt.runtime.engines.hardware import Processor
+from zeus_trt.runtime.engines.tensorrt_module import import_tensorrt
 
 try:
     MODULE = import_tensorrt("tensorrt-rtx").__name__

@@ -6,8 +6,8 @@ from diffusers import UNet2DModel
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import EagerEngine
-from zeus_trt.runtime.cuda_graph import CudaGraphs
-from zeus_trt.runtime.manifest import TensorSpec
+from zeus_trt.runtime.bundle.manifest import TensorSpec
+from zeus_trt.runtime.engines.cuda_graph import CudaGraphs
 
 
 class Toy(torch.nn.Module):

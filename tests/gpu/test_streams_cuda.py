@@ -9,7 +9,7 @@ import torch
 from toy_bundle import SAMPLE, TIMESTEP, make_session
 
 from zeus_trt.runtime import EagerEngine, draw_noise
-from zeus_trt.runtime.cuda_graph import CudaGraphs
+from zeus_trt.runtime.engines.cuda_graph import CudaGraphs
 
 THREADS = 4
 

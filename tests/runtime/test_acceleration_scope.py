@@ -7,12 +7,12 @@ import pytest
 import torch
 from pipelines import FAMILIES
 
-from zeus_trt.calibration.pipeline_workload import PipelineWorkload
 from zeus_trt.errors import ZeusError
+from zeus_trt.evaluation.pipeline_workload import PipelineWorkload
 from zeus_trt.export import export_pipeline
 from zeus_trt.runtime import Session, accelerate
-from zeus_trt.runtime.module_state import read_adapters
-from zeus_trt.runtime.pipeline_run import PipelineRun
+from zeus_trt.runtime.pipelines.module_state import read_adapters
+from zeus_trt.runtime.pipelines.run import PipelineRun
 from zeus_trt.zeus_graph import Predictor, StepPlan
 
 EMBEDS = torch.randn(2, 7, 16, generator=torch.Generator().manual_seed(3))

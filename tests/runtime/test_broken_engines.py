@@ -9,10 +9,10 @@ import pytest
 from aot_double import HERE, MANIFEST, edit, refuse, write
 from engine_samples import make_record
 
-from zeus_trt.runtime.engine_folder import AOT_INDUCTOR, Needs, describe_engines, list_engines
-from zeus_trt.runtime.engine_record import FILE_NAME, EngineRecord, Target
-from zeus_trt.runtime.engine_trust import is_signed
-from zeus_trt.runtime.engines import choose_engine
+from zeus_trt.runtime.bundle.engine_folder import AOT_INDUCTOR, Needs, describe_engines, list_engines
+from zeus_trt.runtime.bundle.engine_record import FILE_NAME, EngineRecord, Target
+from zeus_trt.runtime.bundle.engine_trust import is_signed
+from zeus_trt.runtime.engines.choose import choose_engine
 
 BROKEN = {
     "no json": b"{",

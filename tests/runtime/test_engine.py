@@ -5,7 +5,7 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import Bundle, OnnxRuntimeEngine
-from zeus_trt.runtime.named_inputs import cast_inputs
+from zeus_trt.runtime.engines.named_inputs import cast_inputs
 
 
 @pytest.fixture(scope="module")

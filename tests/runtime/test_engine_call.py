@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime.engine_call import CheckedCall, EngineCall
-from zeus_trt.runtime.manifest import Manifest, SymbolSpec, TensorSpec
-from zeus_trt.runtime.module_state import read_adapters, read_state
+from zeus_trt.runtime.bundle.manifest import Manifest, SymbolSpec, TensorSpec
+from zeus_trt.runtime.pipelines.engine_call import CheckedCall, EngineCall
+from zeus_trt.runtime.pipelines.module_state import read_adapters, read_state
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

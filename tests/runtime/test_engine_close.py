@@ -7,10 +7,10 @@ import torch
 from aot_double import write
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime.eager_engine import EagerEngine
-from zeus_trt.runtime.engine_folder import AOT_INDUCTOR
-from zeus_trt.runtime.engines import open_engine
-from zeus_trt.runtime.manifest import TensorSpec
+from zeus_trt.runtime.bundle.engine_folder import AOT_INDUCTOR
+from zeus_trt.runtime.bundle.manifest import TensorSpec
+from zeus_trt.runtime.engines.choose import open_engine
+from zeus_trt.runtime.engines.eager import EagerEngine
 
 INPUTS = {"sample": torch.ones(1, 2), "timestep": torch.ones(1)}
 SPECS = (TensorSpec("sample", "float32", ("batch", 2), "latents"), TensorSpec("timestep", "float32", ("batch",)))

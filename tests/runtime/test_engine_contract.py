@@ -12,10 +12,10 @@ from tensorrt_double import MANIFEST
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.aot_inductor import build_package, trace_program
 from zeus_trt.runtime import EagerEngine, Engine, EngineInfo, OnnxRuntimeEngine
-from zeus_trt.runtime.aot_engine import AotEngine
-from zeus_trt.runtime.engine_profile import ShapeRange
-from zeus_trt.runtime.manifest import TensorSpec
-from zeus_trt.runtime.tensorrt_engine import TensorRTEngine
+from zeus_trt.runtime.bundle.engine_profile import ShapeRange
+from zeus_trt.runtime.bundle.manifest import TensorSpec
+from zeus_trt.runtime.engines.aot_inductor import AotEngine
+from zeus_trt.runtime.engines.tensorrt import TensorRTEngine
 
 SPECS = {
     dtype: (

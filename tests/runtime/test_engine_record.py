@@ -7,9 +7,9 @@ import pytest
 from engine_samples import NEEDS, SPEC, make_record, write_engine
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime.engine_folder import find_engine, list_engines, refuse
-from zeus_trt.runtime.engine_profile import ShapeRange
-from zeus_trt.runtime.engine_record import FILE_NAME, EngineRecord, Target, explain
+from zeus_trt.runtime.bundle.engine_folder import find_engine, list_engines, refuse
+from zeus_trt.runtime.bundle.engine_profile import ShapeRange
+from zeus_trt.runtime.bundle.engine_record import FILE_NAME, EngineRecord, Target, explain
 
 CHANGES = {
     "backend": "tensorrt-rtx",

@@ -16,12 +16,12 @@ from engine_samples import NEEDS, make_record, write_engine
 from zeus_trt.cli import main
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import Bundle, Session, engine_file
-from zeus_trt.runtime.engine_folder import AOT_INDUCTOR, find_engine, list_engines
-from zeus_trt.runtime.engine_record import FILE_NAME, Target
-from zeus_trt.runtime.engine_trust import check_trust, is_signed, sign, trust_engines
-from zeus_trt.runtime.engines import choose_engine, open_engine
-from zeus_trt.runtime.manifest import ONNX_FILE, FileEntry
-from zeus_trt.runtime.signing_key import make_key
+from zeus_trt.runtime.bundle.engine_folder import AOT_INDUCTOR, find_engine, list_engines
+from zeus_trt.runtime.bundle.engine_record import FILE_NAME, Target
+from zeus_trt.runtime.bundle.engine_trust import check_trust, is_signed, sign, trust_engines
+from zeus_trt.runtime.bundle.manifest import ONNX_FILE, FileEntry
+from zeus_trt.runtime.bundle.signing_key import make_key
+from zeus_trt.runtime.engines.choose import choose_engine, open_engine
 
 
 def test_an_engine_that_was_built_here_is_loaded(home, engines, loaded):
@@ -247,7 +247,7 @@ def test_tensorrt_reads_a_plan_once(home, double, tmp_path, monkeypatch):
 
 
 def test_tensorrt_refuses_what_was_not_built_here(home, double, tmp_path):
-    from zeus_trt.runtime.tensorrt_engine import TensorRTEngine
+    from zeus_trt.runtime.engines.tensorrt import TensorRTEngine
 
     write_engine(tmp_path, signed=False)
     with pytest.raises(ZeusError, match="not built on this machine"):

@@ -5,7 +5,7 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import Bundle, Session, engines
-from zeus_trt.runtime.engines import BACKENDS, choose_engine
+from zeus_trt.runtime.engines.choose import BACKENDS, choose_engine
 
 
 @pytest.fixture

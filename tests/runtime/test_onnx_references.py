@@ -5,7 +5,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from small_bundle import make_graph
 
-from zeus_trt.runtime.onnx_references import list_references
+from zeus_trt.runtime.bundle.onnx_references import list_references
 
 
 def make_tensor(location: str) -> TensorProto:

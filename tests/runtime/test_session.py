@@ -11,8 +11,8 @@ from toy_bundle import DIGITS, GUIDANCE, LABELS, SAMPLE, TEXT, denoise, embed, m
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import Guidance, Session, Start, draw_noise
+from zeus_trt.runtime.bundle.manifest import TensorSpec
 from zeus_trt.runtime.conditioning import Sizes
-from zeus_trt.runtime.manifest import TensorSpec
 from zeus_trt.zeus_graph import StepPlan
 
 NOISE = draw_noise((2, 4, 8, 8), seed=1)

@@ -13,9 +13,9 @@ from tensorrt_double import MANIFEST, DoubleContext, DoubleEvent
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import tensorrt_engine
-from zeus_trt.runtime.engine_folder import find_engine
-from zeus_trt.runtime.tensorrt_engine import TensorRTEngine
-from zeus_trt.runtime.tensorrt_module import import_tensorrt
+from zeus_trt.runtime.bundle.engine_folder import find_engine
+from zeus_trt.runtime.engines.tensorrt import TensorRTEngine
+from zeus_trt.runtime.engines.tensorrt_module import import_tensorrt
 
 
 @pytest.fixture

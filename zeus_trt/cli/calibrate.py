@@ -44,10 +44,10 @@ _RECORDING = ("trajectories", "num_trajectories", "num_validation", "max_calls")
 @click.option("-o", "--output", type=_path, help="Plan to write (.json); with --pareto a .csv and a .png.")
 def calibrate(model, nfe, speedup, min_psnr, pareto, check, output, **options) -> dict:
     """Find the best plan for a bundle or a pipeline, its solver and a budget, from a few of its own trajectories."""
-    from zeus_trt.calibration.calibrated_plan import CalibratedPlan
     from zeus_trt.calibration.goals import Goal, check_plan, reach
     from zeus_trt.calibration.pareto import trace_pareto
     from zeus_trt.calibration.task import open_task
+    from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
 
     if not check and output is None:
         raise click.UsageError("-o is needed: where the plan goes")

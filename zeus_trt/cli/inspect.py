@@ -12,8 +12,8 @@ from zeus_trt.cli.group import main
 @click.argument("bundle", type=click.Path(path_type=Path))
 def inspect(bundle: Path) -> dict:
     """Check BUNDLE, and print what it holds."""
-    from zeus_trt.runtime.bundle import Bundle
-    from zeus_trt.runtime.engine_folder import describe_engines
+    from zeus_trt.runtime.bundle.bundle import Bundle
+    from zeus_trt.runtime.bundle.engine_folder import describe_engines
 
     opened = Bundle.open(bundle)
     click.echo(opened.describe())

@@ -38,8 +38,8 @@ from zeus_trt.cli.options import Number, Numbers, Size, Text, guidance_option, p
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Picture or video to write.")
 def run(plan, **options) -> dict:
     """Make pictures with a bundle's engine, or with a diffusers pipeline (folder or hub id)."""
-    from zeus_trt.calibration.calibrated_plan import read_plan
     from zeus_trt.sampling import run_model
+    from zeus_trt.zeus_graph.calibrated_plan import read_plan
 
     made = run_model(
         plan=None if plan is None else read_plan(plan), progress=lambda: progress(None),

@@ -21,7 +21,7 @@ def study(name, path, num_images, guidance_scale, seed, rounds, output) -> dict:
 
     NAME is one of predictor-order, interleaving, solver-order, few-steps, parameterisation, memory.
     """
-    from zeus_trt.calibration.studies import run_study
+    from zeus_trt.evaluation.studies import run_study
 
     with progress(None) as bar:
         outcome = run_study(

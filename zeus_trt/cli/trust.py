@@ -20,6 +20,6 @@ def add_trust_option(*commands: click.Command) -> None:
 def _trust(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     """Trusts them for as long as the command runs."""
     if value:
-        from zeus_trt.runtime.engine_trust import trust_engines
+        from zeus_trt.runtime.bundle.engine_trust import trust_engines
 
         ctx.with_resource(trust_engines())

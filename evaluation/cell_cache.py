@@ -1,0 +1,98 @@
+"""What is already measured of a comparison, so that an interrupted one goes on."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from zeus_trt import strict_json
+from zeus_trt.errors import ZeusError
+from zeus_trt.evaluation.timing import Run
+from zeus_trt.files import write_atomically
+
+
+@dataclass(frozen=True)
+class _File:
+    """The fields of the JSON file of a cell."""
+
+    meaning: dict[str, Any]
+    runs: tuple[Run, ...]
+    trajectory_errors: tuple[float, ...] | None
+    nfe_equivalent: float | None
+
+
+@dataclass(frozen=True)
+class Record:
+    """Everything that was measured of one cell so far.
+
+    Args:
+        runs: The timed runs, in the order of the rounds.
+        latents: Of the first run, (batch, ...).
+        images: Of the first run, (batch, [frames,] channels, height, width).
+        trajectory_errors: Relative distance of the latents to those of the full run, after every step; None before it
+            is measured.
+        nfe_equivalent: For peers, the work of a run in calls of the whole denoiser; None before it is measured.
+    """
+
+    runs: tuple[Run, ...]
+    latents: torch.Tensor
+    images: torch.Tensor
+    trajectory_errors: tuple[float, ...] | None = None
+    nfe_equivalent: float | None = None
+
+
+class CellCache:
+    """Records by key: one JSON and one safetensors file each; nothing is kept without a folder.
+
+    Args:
+        folder: Where they lie.
+    """
+
+    def __init__(self, folder: Path | None):
+        self._folder = folder
+        if folder:
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def load(self, key: str) -> Record | None:
+        """What is known of a cell; None if nothing is, or if the files do not read."""
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        if not self._folder:
+            return None
+        try:
+            file = strict_json.read(self._folder / f"{key}.json", _File, "measured cell")
+            tensors = load_file(self._folder / f"{key}.safetensors")
+            latents, images = tensors["latents"], tensors["images"]
+        except (ZeusError, OSError, KeyError, ValueError, SafetensorError):
+            return None
+        if digest(file.meaning) != key or not file.runs or latents.shape[:1] != images.shape[:1]:
+            return None
+        return Record(file.runs, latents, images, file.trajectory_errors, file.nfe_equivalent)
+
+    def save(self, key: str, record: Record, meaning: dict[str, Any]) -> None:
+        """Keeps a record, and beside it what the key stands for."""
+        from safetensors.torch import save_file
+
+        if not self._folder:
+            return
+        tensors = self._folder / f"{key}.safetensors"
+        if len(record.runs) == 1 or not tensors.is_file():
+            with write_atomically(tensors) as path:
+                save_file({"latents": record.latents.contiguous(), "images": record.images.contiguous().clone()}, path)
+        data = {
+            "meaning": meaning,
+            "runs": [asdict(run) for run in record.runs],
+            "trajectory_errors": record.trajectory_errors,
+            "nfe_equivalent": record.nfe_equivalent,
+        }
+        with write_atomically(self._folder / f"{key}.json") as path:
+            path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+
+
+def digest(meaning: dict[str, Any]) -> str:
+    """A key of everything that determines a cell: JSON data."""
+    return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()[:20]

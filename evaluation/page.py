@@ -1,0 +1,175 @@
+"""A comparison as one web page that needs nothing else: no network, and a script only for its sliders."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from math import inf
+
+from zeus_trt.evaluation.comparison import Comparison, Row
+from zeus_trt.evaluation.peer_table import pair_peers
+from zeus_trt.evaluation.table import QUALITY, SPEED, WHICH, list_remarks, merge_names
+from zeus_trt.evaluation.verdict import RULE, judge
+
+GLOSSARY = (
+    ("full step, skipped step", "the denoiser runs; its output is predicted from earlier ones"),
+    ("r", "the ratio: skipped steps after each full one"),
+    ("NFE", "number of full steps of a run; caches are counted in equivalents, by floating-point operations"),
+    ("speed-up", "time of the full run / time of this run, both of one round: the median over the rounds, and the "
+     "interval in which it lies with 95 % (below six rounds the least and the largest)"),
+    ("bound", "solver evaluations / NFE: a run that makes NFE calls cannot be faster than that"),
+    ("run bound", "the bound of the whole run: text encoders and decoder take their time whatever is skipped"),
+    ("time, total", "of a batch, from the request to images on the host; time is the total of one image"),
+    ("engine, loop", "time inside the denoiser; the rest of the trajectory: solver, guidance, Python"),
+    ("PSNR", "similarity to the full run in dB, the mean over the images: 30 dB is an error of 3 % of the range (root "
+     "mean square), 40 dB 1 %, 50 dB 0.3 %"),
+    ("SSIM", "similarity of structure, 1 is equal"),
+    ("latents", "distance of the final latents to those of the full run, relative to their size"),
+    ("memory", "largest resident memory of the process while it ran"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One sample: PNGs of the full run, of the skipped run and of their difference, and what is written below."""
+
+    full: bytes
+    skipped: bytes
+    error: bytes
+    text: str
+
+
+@dataclass(frozen=True)
+class Figure:
+    """The samples of one row.
+
+    Args:
+        title: The row's name.
+        label: A short one.
+        text: What was measured.
+        side: Of the larger side of a picture, in pixels.
+        tiles: The samples.
+    """
+
+    title: str
+    label: str
+    text: str
+    side: int
+    tiles: Sequence[Tile]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The colours of the differences.
+
+    Args:
+        colours: From no difference to ``top``, as CSS.
+        top: Levels of 255 that the last colour stands for.
+        largest: The largest difference of all, in levels.
+    """
+
+    colours: Sequence[str]
+    top: int
+    largest: float
+
+    @property
+    def ticks(self) -> list[str]:
+        """Numbers below the bar."""
+        return [f"{self.top * k / 4:g}" for k in range(5)]
+
+    @property
+    def note(self) -> str:
+        """What the last colour hides."""
+        return f"; the brightest stands for up to {self.largest:.0f}" if self.largest > self.top else ""
+
+
+def write_page(
+    comparison: Comparison, plots: Mapping[str, bytes], figures: Sequence[Figure], scale: Scale | None
+) -> str:
+    """The page as HTML text.
+
+    Args:
+        comparison: What was found.
+        plots: PNGs by what they show.
+        figures: The samples of every row that has a full run.
+        scale: Of the differences in ``figures``.
+    """
+    from jinja2 import Environment
+
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["png"] = _embed
+    template = environment.from_string(files("zeus_trt.calibration").joinpath("page.html").read_text(encoding="utf-8"))
+    verdict, peers = judge(comparison), pair_peers(comparison.rows)
+    return template.render(
+        model=comparison.settings["model"],
+        verdict=verdict,
+        stats=[] if verdict.row is None else _list_stats(comparison.rows[verdict.row]),
+        rule=RULE,
+        figures=figures,
+        scale=scale,
+        speed=_choose(comparison, SPEED),
+        quality=_choose(comparison, QUALITY),
+        share=_explain_bound(comparison),
+        remarks=list_remarks(comparison),
+        peers={"head": [(name, "") for name in peers[0]], "rows": peers[1]} if peers else None,
+        plots=plots,
+        glossary=GLOSSARY,
+        command=comparison.settings.get("command"),
+        facts=_list_facts(comparison),
+    )
+
+
+def _choose(comparison: Comparison, part: str) -> dict[str, list]:
+    columns = [column for column in merge_names(comparison) if column.part in (WHICH, part)]
+    return {
+        "head": [(column.name or "run", column.unit) for column in columns],
+        "rows": [[column.read(row) for column in columns] for row in comparison.rows],
+    }
+
+
+def _list_stats(row: Row) -> list[tuple[str, str]]:
+    """The figures behind the verdict, each with what it is."""
+    stats = []
+    if speedup := row.speedup:
+        spread = f"{speedup.low:.2f} to {speedup.high:.2f} in {speedup.num_rounds} rounds"
+        spread = spread if speedup.num_rounds > 1 else "one round"
+        factor = f"{speedup.median:.2f}x" if speedup.is_measurable(row.speedup_bound) else "?"
+        if "=" in row.marks:
+            factor, spread = f"≥ {min(speedup.low, row.speedup_bound or inf):.2f}x", f"{spread}, the bound among them"
+        stats.append((factor, f"speed-up: {spread}"))
+    if row.speedup_bound:
+        stats.append((f"{row.speedup_bound:.2f}x", "bound of the speed-up, N / NFE"))
+    stats.append((f"{row.nfe} of {len(row.plan)}", "denoiser calls"))
+    found = row.describe_images()
+    if found:
+        least, middle, most = ("equal" if psnr is None else f"{psnr:.1f} dB" for psnr in found)
+        stats.append((middle, f"PSNR of the middle image, {least} to {most}"))
+    return stats
+
+
+def _explain_bound(comparison: Comparison) -> str | None:
+    """Why a pipeline's whole run gains less than the bound; None for a bundle, which has no other parts."""
+    full = next((row for row in comparison.rows if row.is_full and row.times and row.times.parts_ms), None)
+    if full is None or full.times is None:
+        return None
+    times = full.times
+    named = ", ".join(f"{name.replace('_', ' ')} {part:.0f} ms" for name, part in times.parts_ms.items())
+    rest = times.total_ms - times.engine_ms
+    return (
+        f"Of the {times.total_ms:.0f} ms of a full run {rest:.0f} ms ({rest / times.total_ms:.0%}) are outside of the "
+        f"denoiser, and no plan makes them shorter: {named}, and the loop. Hence the run bound beside N / NFE."
+    )
+
+
+def _list_facts(comparison: Comparison) -> list[tuple[str, str]]:
+    facts = {**comparison.settings, **comparison.machine}
+    hidden = ("command", "has_eager_reference", "eager_samples")
+    return [
+        (name.replace("_", " "), ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
+        for name, value in facts.items()
+        if value is not None and name not in hidden
+    ]
+
+
+def _embed(png: bytes) -> str:
+    return f"data:image/png;base64,{base64.b64encode(png).decode()}"

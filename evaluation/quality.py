@@ -1,0 +1,147 @@
+"""How far samples are from reference samples."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.evaluation.perceptual import measure_fid, measure_lpips
+
+METRICS = ("psnr", "ssim", "latent-error", "temporal", "lpips", "fid")
+"""Names of the metrics; temporal is measured on videos only, lpips and fid where their weights are on the machine."""
+
+_SSIM_WINDOW = 11
+
+
+@dataclass(frozen=True)
+class Quality:
+    """Distances of a batch to its reference; None where a metric was not asked for or cannot be measured.
+
+    Args:
+        latent_error: ``|latents - reference| / |reference|``, Euclidean norms over the batch.
+        psnr_db: Mean over the images (the frames of videos) that are not equal; None where all are.
+        ssim: Mean over images or frames; None below 11 pixels.
+        temporal_psnr_db: PSNR of the differences of neighbouring frames; None for images, and where all are equal.
+        lpips: Mean LPIPS.
+        fid: FID between the two batches.
+    """
+
+    latent_error: float | None = None
+    psnr_db: float | None = None
+    ssim: float | None = None
+    temporal_psnr_db: float | None = None
+    lpips: float | None = None
+    fid: float | None = None
+
+
+UNMEASURED = Quality()
+
+
+def check_metrics(metrics: tuple[str, ...]) -> None:
+    """Raises ZeusError for a metric that is not one of ``METRICS``."""
+    if unknown := [name for name in metrics if name not in METRICS]:
+        raise ZeusError(f"metric: got {unknown[0]!r}; expected some of {', '.join(METRICS)}. Choose among these.")
+
+
+def measure_quality(
+    latents: torch.Tensor,
+    reference_latents: torch.Tensor,
+    images: torch.Tensor,
+    reference: torch.Tensor,
+    metrics: tuple[str, ...] = METRICS,
+) -> Quality:
+    """Measures a batch against its reference.
+
+    Args:
+        latents: (batch, ...).
+        reference_latents: Of the same shape.
+        images: (batch, channels, height, width) or (batch, frames, channels, height, width), in -1..1.
+        reference: Of the same shape.
+        metrics: Which, of ``METRICS``.
+
+    Raises:
+        ZeusError: The images have another size than their reference, or an unknown metric.
+    """
+    check_metrics(metrics)
+    frames, reference_frames = _flatten_frames(images), _flatten_frames(reference)
+    values = {
+        "latent-error": lambda: measure_latent_error(latents, reference_latents),
+        "psnr": lambda: _finite(measure_psnr(frames, reference_frames)),
+        "ssim": lambda: measure_ssim(frames, reference_frames) if min(frames.shape[-2:]) >= _SSIM_WINDOW else None,
+        "temporal": lambda: _finite(measure_temporal_psnr(images, reference)) if images.ndim == 5 else None,
+        "lpips": lambda: measure_lpips(frames, reference_frames),
+        "fid": lambda: measure_fid(frames, reference_frames),
+    }
+    _check_sizes(images, reference)
+    found = {name: values[name]() for name in metrics}
+    return Quality(
+        latent_error=found.get("latent-error"),
+        psnr_db=found.get("psnr"),
+        ssim=found.get("ssim"),
+        temporal_psnr_db=found.get("temporal"),
+        lpips=found.get("lpips"),
+        fid=found.get("fid"),
+    )
+
+
+def measure_psnr(images: torch.Tensor, reference: torch.Tensor) -> float:
+    """PSNR in dB of images (batch, channels, height, width), clamped to -1..1, mean over those that are not equal.
+
+    Equal batches give infinity.
+
+    Raises:
+        ZeusError: Images of another size than the reference.
+    """
+    _check_sizes(images, reference)
+    return _mean_psnr(images.clamp(-1, 1), reference.clamp(-1, 1), data_range=2.0)
+
+
+def measure_ssim(images: torch.Tensor, reference: torch.Tensor) -> float:
+    """SSIM (Gaussian window) of images (batch, channels, height, width), clamped to -1..1, mean over the batch.
+
+    Raises:
+        ZeusError: Images of another size than the reference.
+    """
+    from torchmetrics.functional.image import structural_similarity_index_measure
+
+    _check_sizes(images, reference)
+    return float(structural_similarity_index_measure(images, reference, data_range=(-1.0, 1.0)))
+
+
+def measure_temporal_psnr(videos: torch.Tensor, reference: torch.Tensor) -> float:
+    """PSNR in dB of the differences of neighbouring frames of videos (batch, frames, channels, height, width).
+
+    It falls where a video flickers or moves otherwise than its reference, though every frame alone looks right.
+    """
+    _check_sizes(videos, reference)
+    motion, expected = (video.clamp(-1, 1).diff(dim=1).flatten(0, 1) for video in (videos, reference))
+    return _mean_psnr(motion, expected, data_range=4.0)
+
+
+def measure_latent_error(latents: torch.Tensor, reference: torch.Tensor) -> float:
+    """``|latents - reference| / |reference|``, Euclidean norms over the whole batch."""
+    _check_sizes(latents, reference)
+    return float((latents - reference).double().norm() / reference.double().norm())
+
+
+def _mean_psnr(values: torch.Tensor, reference: torch.Tensor, data_range: float) -> float:
+    errors = (values - reference).double().square().flatten(1).mean(1)
+    errors = errors[errors > 0]
+    return float((10 * torch.log10(data_range**2 / errors)).mean()) if len(errors) else math.inf
+
+
+def _flatten_frames(images: torch.Tensor) -> torch.Tensor:
+    return images.flatten(0, 1) if images.ndim == 5 else images
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _check_sizes(images: torch.Tensor, reference: torch.Tensor) -> None:
+    if images.shape != reference.shape:
+        got, expected = ("x".join(map(str, tensor.shape)) for tensor in (images, reference))
+        raise ZeusError(
+            f"images: got {got} beside a reference of {expected}; expected one size. Compare runs of the same size."
+        )

@@ -1,0 +1,201 @@
+"""What is sampled again and again: a model, its conditioning, and the noise of every sample by its number."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol
+
+import torch
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.runtime import Bundle, Denoiser, Report, Session, Step
+from zeus_trt.runtime.engines.choose import open_engine
+from zeus_trt.runtime.scheduler import make_scheduler
+from zeus_trt.zeus_graph import Predictor, SolverProgram, StepPlan
+
+LABEL_GUIDANCE = 2.0
+"""Guidance of models of class labels, where nothing is asked; a pipeline has its own."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How samples are made.
+
+    Args:
+        plan: What happens at each evaluation.
+        num_steps: Solver steps.
+        predictor: The rule that fills skipped steps.
+        solver: ``default``, the checkpoint's own, or one of ``runtime.scheduler.SOLVERS``.
+        backend: Which engine.
+        mode: As in ``Session.generate``.
+    """
+
+    plan: StepPlan
+    num_steps: int = 50
+    predictor: str | Predictor = "zeus"
+    solver: str = "default"
+    backend: str = "onnxruntime"
+    mode: str = "auto"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a run made.
+
+    Args:
+        latents: Float32 (batch, ...), on the CPU.
+        images: (batch, channels, height, width), or with frames before the channels; in -1..1.
+        report: What the run did.
+    """
+
+    latents: torch.Tensor
+    images: torch.Tensor
+    report: Report
+
+
+class Workload(Protocol):
+    """A model and what it is asked for; sample number k has its own noise and conditioning, whatever it is run with."""
+
+    def describe(self) -> Mapping[str, Any]:
+        """All that determines the samples, but setting and numbers: JSON data, for cache keys and records."""
+        ...
+
+    def program(self, num_steps: int, solver: str = "default") -> SolverProgram:
+        """The traced solver."""
+        ...
+
+    def count_evaluations(self, num_steps: int, solver: str = "default") -> int:
+        """Denoiser evaluations of ``num_steps`` steps: what a plan's length must be."""
+        ...
+
+    def run(
+        self,
+        setting: Setting,
+        numbers: Sequence[int],
+        on_step: Callable[[Step], None] | None = None,
+        on_call: Callable[[], None] | None = None,
+    ) -> Sample:
+        """Makes the samples of these numbers, as one batch.
+
+        Args:
+            setting: How.
+            numbers: Which samples.
+            on_step: Told every step as it is done, with the output that the solver used, after guidance. It makes
+                the run go step by step.
+            on_call: Called after every call of the denoiser.
+        """
+        ...
+
+
+def choose_guidance(bundle: Bundle, asked: float | None) -> float:
+    """The scale that is asked for; by default ``LABEL_GUIDANCE`` for models of class labels, 1 (off) for others.
+
+    Raises:
+        ZeusError: A scale for a model that has no class labels and no input for the scale: nothing could be guided.
+    """
+    manifest = bundle.manifest
+    if asked is None:
+        return LABEL_GUIDANCE if manifest.labels else 1.0
+    if asked != 1.0 and manifest.labels is None and manifest.guidance != "embedded":
+        raise ZeusError(
+            f"guidance_scale: got {asked:g} for a model without class labels; expected 1, since it has no "
+            "unconditional rows. Leave it out."
+        )
+    return asked
+
+
+def check_labels(bundle: Bundle, labels: Sequence[int] | None) -> None:
+    """Raises ZeusError for labels that a model does not have."""
+    known = bundle.manifest.labels
+    if labels is not None and known is None:
+        raise ZeusError("label: got one for a model without class labels; expected none. Leave it out.")
+
+
+class SessionWorkload:
+    """A bundle whose conditioning is class labels, or nothing.
+
+    Args:
+        bundle: A bundle.
+        labels: Class labels, one per sample, in turn; all classes by default.
+        guidance_scale: Classifier-free guidance; 1 turns it off.
+        seed: Sample k draws its noise from seed + k.
+        engines: Opened engines by backend, besides those of the bundle.
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        labels: Sequence[int] | None = None,
+        guidance_scale: float = 1.0,
+        seed: int = 0,
+        engines: Mapping[str, Denoiser] | None = None,
+    ):
+        self.bundle = bundle
+        self.labels = labels
+        self.guidance_scale = guidance_scale
+        self.seed = seed
+        self._engine = cache(lambda backend: (engines or {}).get(backend) or open_engine(bundle, backend))
+        self._scheduler = cache(self._make_scheduler)
+        self._session = cache(self._open_session)
+
+    def describe(self) -> dict[str, Any]:
+        """The model, labels, guidance and seed."""
+        return {
+            "model": self.bundle.manifest.model,
+            "weights_sha256": self.bundle.manifest.weights_sha256,
+            "labels": list(self.labels) if self.labels else None,
+            "guidance_scale": self.guidance_scale,
+            "seed": self.seed,
+        }
+
+    def program(self, num_steps: int, solver: str = "default") -> SolverProgram:
+        """The traced solver."""
+        return self._session("onnxruntime", solver).solver.program(num_steps)
+
+    def count_evaluations(self, num_steps: int, solver: str = "default") -> int:
+        """Denoiser evaluations of ``num_steps`` steps."""
+        return self._session("onnxruntime", solver).plan(num_steps, 0).num_steps
+
+    def run(
+        self,
+        setting: Setting,
+        numbers: Sequence[int],
+        on_step: Callable[[Step], None] | None = None,
+        on_call: Callable[[], None] | None = None,
+    ) -> Sample:
+        """Makes the samples of these numbers, as one batch."""
+        return self.sample(numbers=numbers, on_step=on_step, on_call=on_call, **vars(setting))
+
+    def sample(
+        self,
+        plan: StepPlan | Callable[[int], StepPlan],
+        numbers: Sequence[int],
+        *,
+        num_steps: int = 50,
+        solver: str = "default",
+        backend: str = "onnxruntime",
+        **options: Any,
+    ) -> Sample:
+        """As ``run``, with a plan or what makes it for a number of evaluations; ``options`` are ``Session.generate``'s.
+
+        Raises:
+            ZeusError: As ``Session.generate``.
+        """
+        session = self._session(backend, solver)
+        conditioning = session.label_images(self.labels, max(numbers) + 1)
+        result = session.generate(
+            {name: rows[list(numbers)] for name, rows in conditioning.items()},
+            plan=plan if isinstance(plan, StepPlan) else plan(session.plan(num_steps, 0).num_steps),
+            num_steps=num_steps,
+            guidance_scale=self.guidance_scale,
+            seed=[self.seed + number for number in numbers],
+            **options,
+        )
+        latents = result.latents.float().cpu().clone()
+        return Sample(latents, latents.clamp(-1, 1), result.report)
+
+    def _open_session(self, backend: str, solver: str) -> Session:
+        return Session(self.bundle, engine=self._engine(backend), scheduler=self._scheduler(solver))
+
+    def _make_scheduler(self, solver: str) -> Any:
+        return None if solver == "default" else make_scheduler(self.bundle.scheduler_config, solver)

@@ -1,0 +1,1 @@
+"""The folder that export writes: manifest, files, engine records."""

@@ -1,0 +1,189 @@
+"""Reading a bundle: the folder that export writes."""
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from zeus_trt import strict_json
+from zeus_trt.errors import ZeusError, escape
+from zeus_trt.files import digest_file, recover
+from zeus_trt.runtime.bundle.manifest import FILE_NAME, ONNX_FILE, SCHEDULER_FILE, FileEntry, Manifest, solver_name
+from zeus_trt.runtime.bundle.onnx_references import list_references
+from zeus_trt.runtime.scheduler import parse_config
+
+_Stamp = tuple[int, ...]
+_COPY = "Copy the whole folder, or export the model again."
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A folder whose listed files are all there and unchanged since export. Other files in it are not read here: its
+    engines have records of their own.
+
+    Small files are read, compared with the manifest and used as one: the bytes that were checked are those in use.
+    The graph and its weights are too large to hold: they are compared when the bundle opens, and once more before an
+    engine reads them if their size, times or place on the disk have changed since.
+
+    Args:
+        path: The folder.
+        manifest: What it holds.
+    """
+
+    path: Path
+    manifest: Manifest
+    _stamps: dict[str, _Stamp] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def open(cls, path: str | Path) -> "Bundle":
+        """Reads the manifest and checks size and SHA-256 of every file it names.
+
+        Raises:
+            ZeusError: No bundle, an unknown format, a file that is missing or changed or leaves the folder, or a graph
+                that reads other files than those of the manifest.
+        """
+        path = Path(path)
+        recover(path)
+        try:
+            content = strict_json.read_bytes(_locate(path, FILE_NAME), "manifest")
+        except (OSError, ValueError) as error:
+            raise ZeusError(
+                f"bundle: got {path} without a readable {FILE_NAME}; expected a folder written by `zeus-trt export`. "
+                "Export the model, or give another folder."
+            ) from error
+        bundle = cls(path, Manifest.from_json(content))
+        for name in bundle.manifest.files:
+            bundle._check(name)
+        bundle._check_references()
+        return bundle
+
+    @property
+    def onnx(self) -> Path:
+        """The denoiser's graph, with its weights beside it.
+
+        Raises:
+            ZeusError: A file has changed since the bundle was opened.
+        """
+        for name in self.manifest.files:
+            file = self._find(name)
+            if self._stamps.get(name) != _stamp(file):
+                self._check(name)
+        return self.path / ONNX_FILE
+
+    @property
+    def scheduler_config(self) -> dict[str, Any]:
+        """The diffusers scheduler config of the checkpoint; errors as in ``read``."""
+        return parse_config(self.read(SCHEDULER_FILE))
+
+    def has_solver(self, num_steps: int) -> bool:
+        """Whether the bundle stores the traced solver for ``num_steps``."""
+        return solver_name(num_steps) in self.manifest.files
+
+    def read_solver(self, num_steps: int) -> bytes:
+        """The file of the traced solver for ``num_steps``; errors as in ``read``."""
+        return self.read(solver_name(num_steps))
+
+    def read(self, name: str) -> bytes:
+        """The content of a small file of the manifest.
+
+        Raises:
+            ZeusError: The manifest does not list the file, or the file is missing, too large or changed.
+        """
+        entry = self.manifest.files.get(name)
+        if entry is None:
+            raise ZeusError(
+                f"bundle: got no {name} in the manifest of {self.path}; expected a file that it lists. "
+                "Export the model again."
+            )
+        content = strict_json.read_bytes(self._find(name), name, advice=_COPY)
+        if len(content) != entry.size or hashlib.sha256(content).hexdigest() != entry.sha256:
+            raise _refuse_content(name, len(content), entry)
+        return content
+
+    def describe(self) -> str:
+        """The bundle's content for a person, a line per fact."""
+        manifest = self.manifest
+        errors = (f"{'x'.join(map(str, v.shape))}: {v.relative_error:.1e}" for v in manifest.verification)
+        lines = {
+            "model": [f"{manifest.model}/{manifest.component} ({manifest.denoiser_class})"],
+            "weights": [f"sha256 {manifest.weights_sha256[:16]}"],
+            "predicts": [manifest.prediction_type],
+            "guidance": [manifest.guidance],
+            "inputs": [str(spec) for spec in manifest.inputs],
+            "output": [str(manifest.output)],
+            "labels": [f"0..{manifest.labels.count - 1}, null {manifest.labels.null}" if manifest.labels else "none"],
+            "error to eager": [", ".join(errors) or "not measured"],
+            "made by": [", ".join(f"{name} {version}" for name, version in manifest.versions.items())],
+            "files": [", ".join(f"{name} ({entry.size / 2**20:.1f} MiB)" for name, entry in manifest.files.items())],
+        }
+        between = "\n" + " " * 15
+        return "\n".join(f"{name:<15}{between.join(map(escape, values))}" for name, values in lines.items())
+
+    def _find(self, name: str) -> Path:
+        """Where a listed file is; raises ZeusError where it is missing or leaves the folder."""
+        try:
+            return _locate(self.path, name)
+        except FileNotFoundError as error:
+            raise ZeusError(
+                f"bundle: got {self.path} without {name}; expected every file of the manifest. {_COPY}"
+            ) from error
+        except (OSError, ValueError) as error:
+            raise ZeusError(
+                f"bundle: got {name} in {self.path}, which cannot be read ({error}); expected a file inside the "
+                "folder. Copy the folder with files in the place of links, or export the model again."
+            ) from error
+
+    def _check(self, name: str) -> None:
+        """Compares a file with the manifest, and remembers its stamp."""
+        file, entry = self._find(name), self.manifest.files[name]
+        before = _stamp(file)
+        size = file.stat().st_size
+        if size != entry.size or digest_file(file) != entry.sha256 or _stamp(file) != before:
+            raise _refuse_content(name, size, entry)
+        self._stamps[name] = before
+
+    def _check_references(self) -> None:
+        try:
+            references = list_references(self._find(ONNX_FILE))
+        except (OSError, ValueError) as error:
+            raise ZeusError(
+                f"bundle: got {ONNX_FILE}, which cannot be read ({error}); expected an ONNX graph. "
+                "Export the model again."
+            ) from error
+        if other := sorted(references - self.manifest.files.keys()):
+            raise ZeusError(
+                f"bundle: got a graph that reads {', '.join(other)}; expected files that the manifest lists. "
+                "Export the model again."
+            )
+
+
+def _locate(folder: Path, name: str) -> Path:
+    """A file of a folder.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file is outside of the folder, once links are followed.
+        OSError: The path cannot be followed.
+    """
+    try:
+        root, file = folder.resolve(strict=True), (folder / name).resolve(strict=True)
+    except RuntimeError as error:  # a link to itself, before Python 3.13
+        raise ValueError(error) from error
+    if not file.is_relative_to(root):
+        raise ValueError(f"a link leads to {file}")
+    if not file.is_file():
+        raise FileNotFoundError(file)
+    return folder / name
+
+
+def _stamp(file: Path) -> _Stamp:
+    """Whatever of a file changes when its content does, without reading it."""
+    state = file.stat()
+    return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
+
+
+def _refuse_content(name: str, size: int, entry: FileEntry) -> ZeusError:
+    return ZeusError(
+        f"bundle: got {name} with other content ({size} bytes) than the exported file; expected {entry.size} bytes, "
+        f"SHA-256 {entry.sha256[:12]}... Copy the folder again, or export the model again."
+    )

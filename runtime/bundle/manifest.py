@@ -1,0 +1,283 @@
+"""The manifest of a bundle: what its engine takes, gives, and was made from."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from fractions import Fraction
+from math import isqrt
+from typing import Any
+
+from zeus_trt import strict_json
+from zeus_trt.errors import ZeusError, escape
+from zeus_trt.runtime.bundle.manifest_check import check_manifest, check_sizes
+from zeus_trt.runtime.bundle.relation import Relation
+
+FORMAT = 1
+DIGEST = "manifest_sha256"
+FILE_NAME = "manifest.json"
+ONNX_FILE = "denoiser.onnx"
+SCHEDULER_FILE = "scheduler/scheduler_config.json"
+OUTPUT_NAME = "model_output"
+AREA = "height x width"
+DTYPES = ("float32", "float16", "bfloat16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool")
+
+_THING = "manifest"
+_ADVICE = "Export the model again."
+_FRACTION = re.compile(r"-?[0-9]{1,12}(/[1-9][0-9]{0,11})?")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def solver_name(num_steps: int) -> str:
+    """File of the traced solver for ``num_steps`` steps of the checkpoint's scheduler."""
+    return f"solvers/{num_steps}.json"
+
+
+def name_dtype(tensor: Any) -> str:
+    """Name of a torch tensor's dtype, such as ``float32``."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A tensor at the border of the denoiser.
+
+    Args:
+        name: The name in the diffusers ``forward``, or ``model_output``.
+        dtype: Name of a torch dtype, such as ``float32``.
+        axes: One entry per axis: a fixed size, or the name of a symbol such as ``batch``.
+        value: The symbol that an integer is the value of; None for tensors.
+        role: ``latents``, ``timestep``, ``conditioning``, ``size`` (follows from the sizes alone, such as the
+            positions of tokens) or ``fixed`` (never changed); ``output`` for the output.
+    """
+
+    name: str
+    dtype: str
+    axes: tuple[int | str, ...]
+    role: str = "conditioning"
+    value: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise ValueError(f"{self.name} has the unknown dtype {self.dtype!r}")
+        check_sizes(self.name, *(axis for axis in self.axes if isinstance(axis, int)))
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.dtype} ({', '.join(str(axis) for axis in self.axes)})"
+
+
+@dataclass(frozen=True)
+class SymbolSpec:
+    """A size that varies.
+
+    Args:
+        name: Its name, as in the axes.
+        observed: The sizes it was exported and verified at.
+        multiple_of: What the size must be a multiple of.
+        maximum: The largest size that the graph takes, None if there is none.
+        factors: Symbols that it is a product of, none if it stands alone.
+        scale: What that product is multiplied with, a fraction such as ``1/4``.
+        setting: The argument of the pipeline that moves it; ``height x width`` where it is their product that does.
+        unit: What one more of it is of that argument, such as 8 pixels.
+        offset: The argument less all units: -3 where 13 frames of a video are 4 of its latents.
+        minimum: The smallest size that the graph takes.
+    """
+
+    name: str
+    observed: tuple[int, ...]
+    multiple_of: int = 1
+    maximum: int | None = None
+    factors: tuple[str, ...] = ()
+    scale: str = "1"
+    setting: str = ""
+    unit: str = "1"
+    offset: str = "0"
+    minimum: int = 1
+
+    def __post_init__(self) -> None:
+        check_sizes(self.name, *self.observed, self.multiple_of, 1 if self.maximum is None else self.maximum)
+        if wrong := [text for text in (self.scale, self.unit, self.offset) if not _FRACTION.fullmatch(text)]:
+            raise ValueError(f"{self.name} has {wrong[0]!r}, which is no fraction")
+        if min(Fraction(self.scale), Fraction(self.unit)) <= 0:
+            raise ValueError(f"{self.name} has a scale or unit that is not positive")
+
+    def describe(self, size: int) -> str:
+        """The size, and what it is in the pipeline's own terms: ``128 (1024 pixels)``."""
+        asked = Fraction(self.unit) * size + Fraction(self.offset)
+        if not self.setting or asked == size:
+            return str(size)
+        if self.setting in ("height", "width"):
+            return f"{size} ({asked} pixels)"
+        if self.setting == AREA:
+            side = isqrt(round(asked))
+            return f"{size} ({f'{side}x{side}' if side * side == asked else asked} pixels)"
+        return f"{size} ({self.setting} {asked})"
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Class labels of a class-conditional model: 0..count-1, and the null class of guidance."""
+
+    count: int
+    null: int
+
+    def __post_init__(self) -> None:
+        check_sizes("labels", self.count)
+        if not 0 <= self.null <= self.count:
+            raise ValueError(f"labels have the null label {self.null}, which is not in 0..{self.count}")
+
+
+@dataclass(frozen=True)
+class Verification:
+    """One comparison with the eager model in float32.
+
+    Args:
+        backend: What ran the exported graph. ``eager-bf16`` and ``eager-fp16`` are no graph: the module that it was
+            traced from, in that precision.
+        shape: Shape of the latents.
+        dtype: Name of the output's dtype.
+        max_error: Largest absolute difference of an element.
+        relative_error: ``|output - eager| / |eager|``, Euclidean norms.
+        setting: What the pipeline was run with, where it differs from the base run of the export.
+    """
+
+    backend: str
+    shape: tuple[int, ...]
+    dtype: str
+    max_error: float
+    relative_error: float
+    setting: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_sizes("verification", *self.shape)
+        if not (self.max_error >= 0 and self.relative_error >= 0):
+            raise ValueError("verification has an error that is no number from 0 on")
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """Size in bytes and SHA-256 of a file of the bundle."""
+
+    size: int
+    sha256: str
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.size < 1 << 40 or not _SHA256.fullmatch(self.sha256):
+            raise ValueError(f"{self.size} bytes and SHA-256 {self.sha256!r} are no size and digest")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Everything a runtime must know before it opens the engine.
+
+    ``inputs[0]`` is the latents (noisy sample), ``inputs[1]`` the timestep, float32 of
+    shape (batch,); the others are conditioning. ``constants`` are the arguments of the
+    denoiser that are no tensors, baked into the graph, by their place in its ``forward``.
+    ``guidance`` is how the pipeline guides: ``batched`` (one call, the batch doubled), ``sequential`` (a call per
+    branch), ``embedded`` (the denoiser is told the scale as its input ``guidance``,
+    times ``guidance_factor``: 1 for FLUX, 1000 for HunyuanVideo, None if it is not known) or ``none``.
+    ``state_axes`` are the axes of the part of the latents that the solver steps, all of them if empty: an inpainting
+    model takes more channels, which stay. ``precision`` is that of the graph, ``keep_fp32`` the patterns of the modules
+    that run in float32 in it all the same. ``timestep_scale`` is what the scheduler's timesteps are multiplied with
+    (0.001 for FLUX), None where the pipeline tells its denoiser another time. ``strength_rule`` is how the pipeline's
+    family rounds an image-to-image strength (``STRENGTH_RULES``), None where it takes no strength. ``relations`` are
+    what the sizes must satisfy together, such as ``height > width`` where the model branches on it. ``adapters`` are
+    those that were active or fused in the exported denoiser, name -> scale as ``set_adapters`` takes it.
+    """
+
+    model: str
+    component: str
+    denoiser_class: str
+    denoiser_config: dict[str, Any]
+    weights_sha256: str
+    prediction_type: str
+    inputs: tuple[TensorSpec, ...]
+    output: TensorSpec
+    symbols: tuple[SymbolSpec, ...]
+    labels: Labels | None
+    verification: tuple[Verification, ...]
+    versions: dict[str, str]
+    pipeline_class: str | None = None
+    constants: dict[str, Any] = field(default_factory=dict)
+    guidance: str = "batched"
+    guidance_factor: float | None = None
+    state_axes: tuple[int | str, ...] = ()
+    timestep_scale: float | None = 1.0
+    precision: str = "fp32"
+    keep_fp32: tuple[str, ...] = ()
+    strength_rule: str | None = None
+    relations: tuple[Relation, ...] = ()
+    adapters: dict[str, float] = field(default_factory=dict)
+    files: dict[str, FileEntry] = field(default_factory=dict)
+
+    @property
+    def latents(self) -> TensorSpec:
+        """The noisy sample: the first input."""
+        return self.inputs[0]
+
+    @property
+    def latent_shape(self) -> tuple[int, ...]:
+        """Shape of the latents of one image that the solver steps, without the batch axis.
+
+        Raises:
+            ZeusError: The latents have an axis that varies.
+        """
+        axes = (self.state_axes or self.latents.axes)[1:]
+        if moving := [axis for axis in axes if isinstance(axis, str)]:
+            raise ZeusError(
+                f"latents: got {self.latents}, whose {', '.join(moving)} may vary; expected fixed sizes. "
+                "Give the noise, or call the engine yourself."
+            )
+        return tuple(int(size) for size in axes)
+
+    def describe(self) -> str:
+        """Denoiser, inputs that vary, and the worst error to eager, on one line."""
+        worst = max((record.relative_error for record in self.verification), default=None)
+        symbols = ", ".join(symbol.name for symbol in self.symbols)
+        error = "not measured" if worst is None else f"at most {worst:.1e}"
+        where = f" where {' and '.join(map(str, self.relations))}" if self.relations else ""
+        return escape(f"{self.denoiser_class}, {symbols} may vary{where}, relative error to eager {error}")
+
+    def to_json(self) -> str:
+        """The manifest as JSON text, with a digest of itself.
+
+        The digest finds accidental changes. It is no signature: who changes the manifest can make another digest.
+        """
+        content = {"format": FORMAT, **asdict(self)}
+        return json.dumps({**content, DIGEST: digest(content)}, indent=2, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "Manifest":
+        """Reads what ``to_json`` wrote.
+
+        Raises:
+            ZeusError: No manifest, one of a format this version does not know, one that was changed, or one whose
+                parts do not fit each other.
+        """
+        content = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+        data = strict_json.decode(content, _THING, advice=_ADVICE)
+        strict_json.check_format(data, FORMAT, _THING, advice="export the model again.")
+        found = data.pop(DIGEST, None)
+        if found is None or found != digest(data):
+            reason = f"no {DIGEST}" if found is None else f"a {DIGEST} of other content"
+            raise ZeusError(
+                f"{_THING}: got {reason}; expected the digest that `zeus-trt export` wrote. The file was changed, or "
+                f"made by an older zeus-trt. {_ADVICE}"
+            )
+        del data["format"]
+        manifest = strict_json.build(data, cls, _THING, advice=_ADVICE)
+        try:
+            check_manifest(manifest)
+            if missing := [name for name in (ONNX_FILE, SCHEDULER_FILE) if name not in manifest.files]:
+                raise ValueError(f"its files lack {', '.join(missing)}")
+        except ValueError as error:
+            raise ZeusError(
+                f"{_THING}: got parts that do not fit each other ({error}); expected a zeus-trt manifest. {_ADVICE}"
+            ) from error
+        return manifest
+
+
+def digest(content: Mapping[str, Any]) -> str:
+    """SHA-256 in hex of a manifest's JSON data; the order of keys and the blanks do not matter."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

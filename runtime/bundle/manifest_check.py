@@ -1,0 +1,72 @@
+"""What parts of a manifest must fulfil together: a manifest from anywhere is data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from zeus_trt.runtime.bundle.manifest import Manifest, SymbolSpec
+
+_GUIDANCE = ("batched", "sequential", "embedded", "none")
+_LARGEST = 1 << 31  # of a size
+_LONGEST = 250  # characters of a file's name
+_WEIGHTS = re.compile(r"([0-9a-f]{64}(\+[0-9a-f]{64})*)?")
+
+
+def check_manifest(manifest: Manifest) -> None:
+    """Raises ValueError where parts of a manifest do not fit each other; each part has checked itself."""
+    _check_names("input", [spec.name for spec in manifest.inputs])
+    _check_names("symbol", [symbol.name for symbol in manifest.symbols])
+    if len(manifest.inputs) < 2 or len(manifest.latents.axes) < 2 or len(manifest.inputs[1].axes) != 1:
+        raise ValueError("its inputs do not begin with latents and a timestep of shape (batch,)")
+    if manifest.state_axes and len(manifest.state_axes) != len(manifest.latents.axes):
+        raise ValueError("its state_axes are not as many as the axes of the latents")
+    check_sizes("state_axes", *(axis for axis in manifest.state_axes if isinstance(axis, int)))
+    if manifest.guidance not in _GUIDANCE:
+        raise ValueError(f"its guidance is {manifest.guidance!r}, none of {', '.join(_GUIDANCE)}")
+    if not _WEIGHTS.fullmatch(manifest.weights_sha256):
+        raise ValueError("its weights_sha256 is no digest")
+    _check_symbols(manifest)
+    if wrong := [name for name in manifest.files if not is_plain_name(name)]:
+        raise ValueError(f"its files have {wrong[0]!r}, which is no path inside the folder")
+
+
+def check_sizes(name: str, *sizes: int) -> None:
+    """Raises ValueError for a size that is not in 1..2^31 - 1."""
+    if wrong := [size for size in sizes if not 1 <= size < _LARGEST]:
+        raise ValueError(f"{name} has the size {wrong[0]}")
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether ``name`` is a relative path in its shortest form that stays inside its folder, on any system."""
+    plain = name.isprintable() and not set(name) & set('\\:*?"<>|') and len(name) <= _LONGEST
+    return plain and all(part.strip(" ") == part and part not in ("", ".", "..") for part in name.split("/"))
+
+
+def _check_names(kind: str, names: Sequence[str]) -> None:
+    if not all(names) or len(set(names)) < len(names):
+        raise ValueError(f"it has an {kind} without a name, or two of one name")
+
+
+def _check_symbols(manifest: Manifest) -> None:
+    known = {symbol.name: symbol for symbol in manifest.symbols}
+    specs = (*manifest.inputs, manifest.output)
+    named = {name for spec in specs for name in (*spec.axes, spec.value)} | set(manifest.state_axes)
+    named |= {factor for symbol in manifest.symbols for factor in symbol.factors}
+    if unknown := sorted(name for name in named if isinstance(name, str) and name not in known):
+        raise ValueError(f"it has no symbol {', '.join(unknown)}")
+    for symbol in manifest.symbols:
+        _check_cycle(known, symbol)
+
+
+def _check_cycle(known: Mapping[str, SymbolSpec], symbol: SymbolSpec) -> None:
+    below, found = list(symbol.factors), set[str]()
+    while below:
+        factor = below.pop()
+        if factor == symbol.name:
+            raise ValueError(f"the symbol {symbol.name} is a factor of itself")
+        if factor not in found:
+            found.add(factor)
+            below += known[factor].factors

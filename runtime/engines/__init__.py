@@ -1,0 +1,1 @@
+"""Compiled denoisers, and the module itself."""

@@ -1,0 +1,106 @@
+"""AOTInductor packages as engines."""
+
+import contextlib
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.runtime.bundle.bundle import Bundle
+from zeus_trt.runtime.bundle.engine_file import copy_engine
+from zeus_trt.runtime.bundle.engine_folder import AOT_INDUCTOR, Needs, load_engine
+from zeus_trt.runtime.bundle.engine_profile import Profile
+from zeus_trt.runtime.bundle.engine_record import EngineRecord
+from zeus_trt.runtime.bundle.manifest import SymbolSpec, TensorSpec
+from zeus_trt.runtime.engines.cuda_graph import CudaGraphs
+from zeus_trt.runtime.engines.engine import Engine, EngineInfo, name_precision
+
+
+class AotEngine(Engine):
+    """A ``.pt2`` package as a denoiser.
+
+    A package is native code, which runs as soon as it is loaded: ``open`` loads none that was not built here.
+
+    Args:
+        package: The file. Its content must be trusted.
+        inputs: Names, types and axes, in the order of the package.
+        profile: Shapes it was built for: the package itself takes others, and computes something.
+        device: What it was built for.
+        cuda_graph: Replay it from a CUDA graph; untested on hardware.
+        symbols: What the axes' names are in pixels, for messages.
+
+    Raises:
+        ZeusError: The package does not load.
+    """
+
+    def __init__(
+        self,
+        package: Path,
+        inputs: Sequence[TensorSpec],
+        profile: Profile,
+        device: str | torch.device = "cpu",
+        cuda_graph: bool = False,
+        symbols: Sequence[SymbolSpec] = (),
+    ):
+        device = torch.device(device)
+        if cuda_graph and device.type != "cuda":
+            raise ZeusError(f"aot-inductor: got a CUDA graph on {device}; expected a CUDA device. Leave it out.")
+        self._symbols = symbols
+        self._lock = threading.Lock()
+        self._axes = {spec.name: spec.axes for spec in inputs}
+        self._dtypes = {spec.name: getattr(torch, spec.dtype) for spec in inputs}
+        try:
+            # Single-threaded: one call at a time, as the lock has it, of which none waits for the device.
+            self._model: Any = torch._inductor.aoti_load_package(
+                str(package), run_single_threaded=True, device_index=-1 if device.index is None else device.index
+            )
+        except Exception as error:  # torch's loader raises bare RuntimeErrors
+            raise ZeusError(
+                f"aot-inductor: got {package.name}, which does not load ({str(error).strip().splitlines()[0]}); "
+                f"expected a package for torch {torch.__version__} on {device}. Build it again."
+            ) from error
+        self._run: Any = CudaGraphs(self._call, device) if cuda_graph else self._call
+        precision = name_precision(next(iter(self._dtypes.values())))
+        self.info = EngineInfo(AOT_INDUCTOR, precision, device, profile, package.stat().st_size)
+
+    @classmethod
+    def open(
+        cls,
+        bundle: Bundle,
+        device: str | torch.device = "cpu",
+        precision: str | None = None,
+        cuda_graph: bool = False,
+        trust: bool | None = None,
+    ) -> "AotEngine":
+        """The bundle's package for this machine; what is loaded is a checked copy, which nobody else can change.
+
+        Raises:
+            ZeusError: As ``load_engine``; ``trust`` is as there.
+        """
+        manifest = bundle.manifest
+
+        def load(path: Path, record: EngineRecord) -> "AotEngine":
+            with copy_engine(path, record) as package:
+                engine = cls(package, manifest.inputs, record.spec.profile, device, cuda_graph, manifest.symbols)
+            engine.record = record
+            return engine
+
+        return load_engine(bundle.path, Needs.of(manifest, AOT_INDUCTOR, device, precision=precision), load, trust)
+
+    def _compute(self, cast: dict[str, torch.Tensor]) -> torch.Tensor:
+        device = self.info.device
+        on_device = torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+        with torch.no_grad(), on_device, self._lock:
+            return self._run(**cast)
+
+    def _release(self) -> None:
+        if self.info.device.type == "cuda":
+            torch.cuda.synchronize(self.info.device)  # the device may still run the package's code
+        self._model = self._run = None
+
+    def _call(self, **inputs: torch.Tensor) -> torch.Tensor:
+        output = self._model(*inputs.values())
+        return output[0] if isinstance(output, list | tuple) else output

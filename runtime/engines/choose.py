@@ -1,0 +1,102 @@
+"""Opening the engine of a bundle by the name of its backend."""
+
+import logging
+
+import torch
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.runtime.bundle.bundle import Bundle
+from zeus_trt.runtime.bundle.engine_folder import UntrustedError
+from zeus_trt.runtime.bundle.engine_trust import check_trust
+from zeus_trt.runtime.engines.engine import Engine
+
+BACKENDS = ("tensorrt", "tensorrt-rtx", "aot-inductor", "onnxruntime")
+"""In the order in which ``auto`` tries them."""
+
+_log = logging.getLogger("zeus_trt")
+
+
+def open_engine(
+    bundle: Bundle,
+    backend: str = "onnxruntime",
+    device: str | torch.device | None = None,
+    trust_engines: bool | None = None,
+) -> Engine:
+    """Opens an engine that ``zeus-trt build`` made, or the graph itself in ONNX Runtime; see ``choose_engine``."""
+    return choose_engine(bundle, backend, device, trust_engines=trust_engines)[0]
+
+
+def choose_engine(
+    bundle: Bundle,
+    backend: str = "auto",
+    device: str | torch.device | None = None,
+    cuda_graph: bool = False,
+    trust_engines: bool | None = None,
+) -> tuple[Engine, str]:
+    """Opens the best engine that runs here.
+
+    Args:
+        bundle: Where its engines lie.
+        backend: One of ``BACKENDS``, or ``auto``.
+        device: Where it shall run; by default a GPU if there is one that serves, else the CPU.
+        cuda_graph: Replay it from a CUDA graph, which saves the launches of a small model; not of ONNX Runtime.
+        trust_engines: Load engines that were built on another machine too. They are native code: do so only if you
+            trust those who made the bundle. By default ``ZEUS_TRT_TRUST_ENGINES`` (0 or 1) says it.
+
+    Returns:
+        The engine, and why it was chosen: what is better, and why that does not run.
+
+    Raises:
+        ZeusError: An unknown backend, a missing library, or no engine that this machine can run; the
+            message says why each that is there is refused.
+    """
+    if backend not in (*BACKENDS, "auto"):
+        raise ZeusError(f"backend: got {backend!r}; expected auto, {', '.join(BACKENDS)}. Choose one of these.")
+    trust = check_trust(trust_engines)
+    devices = [check_device(device)] if device else [torch.device(name) for name in _list_devices()]
+    refused: list[str] = []
+    for place in devices:
+        for name in BACKENDS if backend == "auto" else (backend,):
+            try:
+                engine = _open(bundle, name, place, cuda_graph, trust)
+            except ZeusError as error:
+                if isinstance(error, UntrustedError) and backend == "auto":
+                    _log.warning("%s", error)
+                refused.append(str(error))
+                continue
+            if not refused:
+                return engine, "asked for" if backend != "auto" else "the best"
+            return engine, f"{'asked for' if backend != 'auto' else 'the best that runs here'} ({'; '.join(refused)})"
+    raise ZeusError(refused[-1] if backend != "auto" else "; ".join(refused))
+
+
+def _list_devices() -> tuple[str, ...]:
+    return ("cuda", "cpu") if torch.cuda.is_available() else ("cpu",)
+
+
+def check_device(device: str | torch.device) -> torch.device:
+    """The device of that name; raises ZeusError if there is no such kind."""
+    try:
+        return torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ZeusError(f"device: got {device!r}; expected cpu, cuda or cuda:N. Choose one of these.") from error
+
+
+def _open(bundle: Bundle, backend: str, device: torch.device, cuda_graph: bool, trust: bool) -> Engine:
+    if cuda_graph and (backend == "onnxruntime" or device.type != "cuda"):
+        raise ZeusError(
+            f"cuda_graph: got it for {backend} on {device}; expected TensorRT or AOTInductor on a CUDA device. "
+            "Leave it out."
+        )
+    if backend == "onnxruntime":
+        from zeus_trt.runtime.engines.onnxruntime import OnnxRuntimeEngine
+
+        provider = "CUDAExecutionProvider" if device.type == "cuda" else "CPUExecutionProvider"
+        return OnnxRuntimeEngine(bundle.onnx, provider, device_index=device.index or 0)
+    if backend == "aot-inductor":
+        from zeus_trt.runtime.engines.aot_inductor import AotEngine
+
+        return AotEngine.open(bundle, device, cuda_graph=cuda_graph, trust=trust)
+    from zeus_trt.runtime.engines.tensorrt import TensorRTEngine
+
+    return TensorRTEngine.open(bundle, backend, device, cuda_graph=cuda_graph, trust=trust)

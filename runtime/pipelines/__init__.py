@@ -1,0 +1,1 @@
+"""diffusers pipelines with skipped calls."""

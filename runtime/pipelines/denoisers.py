@@ -1,0 +1,71 @@
+"""Which modules of a pipeline are denoisers."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.runtime.pipelines.side_effects import unwrap
+from zeus_trt.runtime.pipelines.stand_in import is_scheduler
+
+_NAMES = ("unet", "transformer", "transformer_2", "unconditional_transformer", "prior", "decoder", "controlnet")
+_TIMES = {"t", "r", "sigma", "sigmas", "timesteps", "timestep", "timestep_ratio"}
+_OTHERS = ("decode", "get_input_embeddings")  # methods of image decoders and of text encoders
+
+
+def find_denoisers(pipeline: Any) -> dict[str, torch.nn.Module]:
+    """The modules of a pipeline that are denoisers before any run shows it, by name.
+
+    These have a usual name, or a ``forward`` that takes a time.
+    """
+    parts = {name: part for name, part in list_parts(pipeline).items() if isinstance(part, torch.nn.Module)}
+    names = [name for name in _NAMES if name in parts and may_denoise(name, parts[name])]
+    names += [name for name, part in parts.items() if name not in names and _takes_time(part)]
+    return {name: parts[name] for name in names}
+
+
+def may_denoise(name: str, module: torch.nn.Module) -> bool:
+    """Whether a run may show that a module is a denoiser: it is no text encoder and decodes no images."""
+    return name in _NAMES[:4] or _takes_time(module) or not any(hasattr(module, method) for method in _OTHERS)
+
+
+def list_parts(pipeline: Any) -> Mapping[str, Any]:
+    """The components of a pipeline by name, and its other attributes that are modules or schedulers."""
+    attributes = getattr(pipeline, "__dict__", {}).items()
+    others = {name: part for name, part in attributes if isinstance(part, torch.nn.Module) or is_scheduler(part)}
+    return {**(_read_components(pipeline) or {}), **others}
+
+
+def check_single(pipeline: Any) -> None:
+    """Refuses a pipeline that is made of whole pipelines.
+
+    Raises:
+        ZeusError: It is.
+    """
+    inner = {
+        name: part
+        for name, part in {**getattr(pipeline, "__dict__", {}), **list_parts(pipeline)}.items()
+        if callable(part) and _read_components(part) is not None
+    }
+    if inner:
+        raise ZeusError(
+            f"pipeline: got a {type(pipeline).__name__}, made of the pipelines {', '.join(inner)}; expected one with a "
+            "loop of steps. Accelerate these, and call them one after the other."
+        )
+
+
+def _read_components(pipeline: Any) -> dict[str, Any] | None:
+    try:
+        parts = getattr(pipeline, "components", None)
+    except ValueError:  # diffusers, of a pipeline whose arguments are not its components
+        parts = {}
+    return parts if isinstance(parts, dict) else None
+
+
+def _takes_time(module: torch.nn.Module) -> bool:
+    module = unwrap(module)
+    if hasattr(module, _OTHERS[0]):
+        return False
+    return not _TIMES.isdisjoint(inspect.signature(type(module).forward).parameters)

@@ -1,0 +1,181 @@
+"""A call of a pipeline's denoiser, answered by a bundle's engine."""
+
+import inspect
+import json
+from typing import Any, NamedTuple
+
+import torch
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.runtime.bundle.manifest import Manifest
+from zeus_trt.runtime.denoiser import Denoiser
+from zeus_trt.runtime.engines.engine import name_precision
+from zeus_trt.runtime.engines.named_inputs import spread_rows
+from zeus_trt.runtime.pipelines.answers import list_tensors
+from zeus_trt.runtime.pipelines.arguments import bind, flatten
+from zeus_trt.runtime.pipelines.call_sizes import CallSizes
+from zeus_trt.runtime.pipelines.module_state import read_adapters, read_state
+from zeus_trt.runtime.pipelines.side_effects import find_kept, find_new, unwrap
+from zeus_trt.zeus_graph import json_file
+
+_ALLOWED = {"fp32": 2e-3, "fp16": 2e-2, "bf16": 0.1}
+"""Largest error of a first output, by the coarser precision of engine and module: TF32 alone makes 1e-3."""
+_UNSAID = ("return_dict",)  # how the output is wrapped: both ways of reading it work
+_SAME_SCALE = 1e-4
+
+
+class Output(NamedTuple):
+    """What pipelines read as ``[0]`` and as ``.sample``."""
+
+    sample: torch.Tensor
+
+
+class EngineCall:
+    """Stands in for the ``__call__`` of a denoiser.
+
+    Args:
+        engine: The engine.
+        manifest: That of its bundle.
+        module_class: The denoiser's class, whose ``forward`` names the arguments.
+        pixels: Pixels of the pipeline's pictures per pixel of its latents, for messages.
+
+    Raises:
+        ZeusError: The bundle is that of another class.
+    """
+
+    def __init__(self, engine: Denoiser, manifest: Manifest, module_class: Any, pixels: int | None = None):
+        if module_class.__name__ != manifest.denoiser_class:
+            raise ZeusError(
+                f"engine: got a bundle of a {manifest.denoiser_class} for a {module_class.__name__}; expected one "
+                "of the same class. Export this pipeline."
+            )
+        self._engine, self._manifest = engine, manifest
+        self._signature = inspect.signature(module_class.forward)
+        self._sizes = CallSizes(manifest, pixels)
+        self.precision = manifest.precision
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Output:
+        """Takes what ``forward`` takes.
+
+        Raises:
+            ZeusError: An argument that the graph has no input for, a size that it does not take, another constant than
+                it was exported with, or an input whose gradient is asked for.
+        """
+        found = flatten(bind(self._signature, None, *args, **kwargs))
+        specs = self._manifest.inputs
+        if missing := [
+            spec.name for spec in specs if not isinstance(found.leaves.get(spec.name), torch.Tensor | int | float)
+        ]:
+            raise ZeusError(
+                f"{missing[0]}: got none from the pipeline; expected it, as in the run that was exported. "
+                "Run the pipeline with the same kind of arguments, or export it as you run it."
+            )
+        if extra := sorted(found.tensors.keys() - {spec.name for spec in specs}):
+            raise ZeusError(
+                f"{extra[0]}: got a tensor from the pipeline; expected none, as in the run that was exported. "
+                "Run the pipeline with the same kind of arguments, or export it as you run it."
+            )
+        self._check_constants({found.paths[name]: value for name, value in found.constants.items()})
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in found.tensors.values()):
+            raise ZeusError(
+                "engine: got an input whose gradient the pipeline asks for; expected none. An engine gives outputs "
+                "only: run this pipeline without it."
+            )
+        inputs = {spec.name: torch.as_tensor(found.leaves[spec.name]) for spec in specs}
+        inputs[specs[1].name] = spread_rows(inputs[specs[1].name], len(inputs[specs[0].name]))
+        self._sizes.check(inputs)
+        latents = inputs[specs[0].name]
+        return Output(self._engine(**inputs).to(latents.device, latents.dtype))
+
+    def check_adapters(self, module: Any) -> None:
+        """Compares the adapters of the module that it stands for with those that were exported.
+
+        Raises:
+            ZeusError: Others are active or fused, or at other scales.
+        """
+        exported = {**self._manifest.adapters}
+        found = read_adapters(module)
+        if exported.keys() != found.keys() or any(abs(found[name] - exported[name]) > _SAME_SCALE for name in found):
+            advice = "Set these" if exported else "Disable or unload them"
+            raise ZeusError(
+                f"adapters: got {_describe(found)} on the pipeline's {self._manifest.component}; expected "
+                f"{_describe(exported)}, as in the engine. {advice}, or export the pipeline as it is now."
+            )
+
+    def _check_constants(self, constants: dict[str, Any]) -> None:
+        named = {spec.name for spec in self._manifest.inputs}
+        exported = self._manifest.constants
+        for path, value in json_file.plain(json.loads(json.dumps(constants, default=str))).items():
+            if path.split(".")[-1] in named or path in _UNSAID:
+                continue
+            if path not in exported or exported[path] != value:
+                raise ZeusError(
+                    f"{path}: got {value!r} from the pipeline; expected {exported.get(path)!r}, which is baked "
+                    "into the engine. Run the pipeline as it was exported, or export it as you run it."
+                )
+
+
+class CheckedCall:
+    """An engine that is compared with the module it stands for, again after each change of the module.
+
+    Args:
+        engine: Answers the calls.
+        module: The module.
+        compares: Whether outputs are compared; adapters always are.
+    """
+
+    def __init__(self, engine: EngineCall, module: Any, compares: bool = True):
+        self._engine, self.module, self._compares = engine, module, compares
+        self._is_due = True
+        self._compared: list[Any] = []  # states of the module at which the outputs agreed
+
+    def expect_change(self) -> None:
+        """Has the next call look at the module: it may have changed."""
+        self._is_due = True
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Takes what ``forward`` takes.
+
+        Raises:
+            ZeusError: As ``EngineCall``, for other adapters than those that were exported, and for answers that differ.
+        """
+        state = None
+        if self._is_due:
+            self._engine.check_adapters(self.module)
+            state = read_state(self.module) if self._compares else None
+        answer = self._engine(*args, **kwargs)
+        if state is not None and state not in self._compared:
+            self._compare(answer.sample, args, kwargs)
+            self._compared = [state, read_state(self.module)]  # a first call may fill caches
+        self._is_due = False
+        return answer
+
+    def _compare(self, output: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        expected = self._call_module(args, kwargs)
+        error = float((output - expected).float().norm() / expected.float().norm())
+        allowed = max(_ALLOWED.get(name, 0.0) for name in (self._engine.precision, name_precision(expected.dtype)))
+        if error < allowed:
+            return
+        reason = "Its bundle was exported from other weights: export this pipeline."
+        if self._compared:
+            reason = "The denoiser has changed since both agreed: undo that, or export this pipeline."
+        raise ZeusError(
+            f"engine: got an output that is {error:.2g} off the pipeline's own denoiser; expected less than "
+            f"{allowed:g}. {reason}"
+        )
+
+    def _call_module(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+        for _ in range(2):  # the first call may fill caches
+            before = find_kept(self.module) if isinstance(self.module, torch.nn.Module) else {}
+            expected: torch.Tensor = self.module(*args, **kwargs)[0]
+            seen = [*list_tensors((args, kwargs)), expected]
+            if not isinstance(self.module, torch.nn.Module) or not find_new(before, self.module, seen):
+                return expected
+        raise ZeusError(
+            f"engine: got a pipeline whose {type(unwrap(self.module)).__name__} keeps tensors of each call, such as "
+            "attention maps; expected one that reads its output only. Run this pipeline without an engine."
+        )
+
+
+def _describe(adapters: dict[str, float]) -> str:
+    return ", ".join(f"{name} at {scale:g}" for name, scale in adapters.items()) or "no adapter"

@@ -1,0 +1,120 @@
+"""Caches beside ZEUS on the digits models: which run, what they cost, and that nothing of them stays."""
+
+import importlib.util
+
+import pytest
+import torch
+from checkout import MODELS
+from diffusers.hooks import HookRegistry, ModelHook
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.evaluation.cells import make_cells
+from zeus_trt.evaluation.compare import compare
+from zeus_trt.evaluation.peer_table import pair_peers
+from zeus_trt.evaluation.peers import PEERS, Peer, Situation, UnsupportedError, apply_peer
+from zeus_trt.evaluation.subject import open_subject
+
+STEPS = 10
+
+
+@pytest.fixture(scope="module")
+def compared(digits_bundle, one_thread):
+    model = MODELS / "digits-dit-flow"
+    subject = open_subject(digits_bundle("dit-flow"), model=model, backends=("eager",), guidance_scale=2.0)
+    peers = [peer for name in PEERS for peer in Peer.parse(name)]
+    cells = make_cells(subject.workload, backends=("eager",), ratios=(2, 4), steps=(STEPS,), peers=peers)
+    return compare(subject, cells, num_images=2, rounds=1), subject
+
+
+def find_rows(compared, name):
+    return [row for row in compared[0].rows if row.peer and row.peer.startswith(name)]
+
+
+@pytest.mark.parametrize("name", [name for name in PEERS if name != "cache-dit"])
+def test_caches_run_on_the_dit_and_are_weighed(compared, name):
+    gentle, eager = find_rows(compared, name)
+    assert gentle.note is eager.note is None
+    assert eager.nfe_equivalent <= gentle.nfe_equivalent <= STEPS + 1e-6
+    assert eager.nfe_equivalent < STEPS - 0.5
+    assert gentle.to_full.latent_error <= eager.to_full.latent_error < 1
+    assert eager.to_full.latent_error > 0
+
+
+def test_the_work_of_the_full_run_is_its_number_of_calls(compared):
+    _, subject = compared
+    full = make_cells(subject.workload, backends=("eager",), ratios=(), steps=(STEPS,))[0]
+
+    from zeus_trt.evaluation.timing import count_flops
+
+    work = count_flops(lambda: subject.workload.run(full.setting, (0, 1)))
+    call = count_flops(lambda: subject.module(torch.zeros(4, 1, 32, 32), torch.zeros(4), torch.zeros(4, dtype=int)))
+    assert work == STEPS * call
+
+
+@pytest.mark.skipif(importlib.util.find_spec("cache_dit") is not None, reason="cache-dit is installed")
+def test_a_cache_that_is_not_installed_says_so(compared):
+    assert {row.note for row in find_rows(compared, "cache-dit")} == {
+        "not supported: cache-dit is not installed: pip install cache-dit"
+    }
+
+
+def test_caches_stand_beside_skipped_runs(compared):
+    head, lines = pair_peers(compared[0].rows)
+    assert len(lines) == 10
+    assert all(len(line) == len(head) for line in lines)
+    light = {line[0]: line[7] for line in lines}
+    assert light["pab 2"] == "r = 2, zeus"
+    assert pair_peers([row for row in compared[0].rows if not row.peer]) is None
+
+
+def test_nothing_stays_in_the_module(compared):
+    _, subject = compared
+    left = {name for part in subject.module.modules() for name in vars(part)} & {"forward", "_diffusers_hook"}
+    assert left == set()
+    assert not subject.module._forward_pre_hooks
+
+
+def make_situation(module):
+    inputs = torch.zeros(2, 1, 32, 32), torch.full((2,), 500.0), torch.zeros(2, dtype=int)
+    return Situation(STEPS, True, 4, lambda: module(*inputs)), inputs
+
+
+def test_hooks_of_the_user_stay(compared):
+    class Mine(ModelHook):
+        def post_forward(self, module, output):
+            return output + 1
+
+    module = compared[1].module
+    block = module.transformer_blocks[0]
+    situation, inputs = make_situation(module)
+    with torch.no_grad():
+        plain = module(*inputs).sample
+        HookRegistry.check_if_exists_or_initialize(block).register_hook(Mine(), "mine")
+        hooked = module(*inputs).sample
+        with apply_peer(Peer("first-block-cache", 0.1), module, situation):
+            assert list(block._diffusers_hook.hooks) != ["mine"]
+        assert list(block._diffusers_hook.hooks) == ["mine"]
+        assert torch.equal(module(*inputs).sample, hooked)
+        assert not torch.equal(hooked, plain)
+        block._diffusers_hook.remove_hook("mine")
+        assert torch.equal(module(*inputs).sample, plain)
+
+
+@pytest.mark.parametrize("name", ["first-block-cache", "taylorseer", "mag-cache", "faster-cache"])
+def test_a_unet_is_not_supported_and_untouched(name):
+    from zeus_trt.export.model import load_model
+
+    module = load_model(MODELS / "digits-unet-flow").denoiser
+    situation, _ = make_situation(module)
+    with pytest.raises(UnsupportedError), apply_peer(Peer.parse(name)[0], module, situation):
+        pass
+    assert not {name for part in module.modules() for name in vars(part)} & {"forward", "_diffusers_hook"}
+
+
+def test_peers_are_read():
+    assert Peer.parse("pab=3") == (Peer("pab", 3.0),)
+    assert [peer.value for peer in Peer.parse("taylorseer")] == [3, 5]
+    with pytest.raises(ZeusError, match="expected some of first-block-cache, taylorseer"):
+        Peer.parse("teacache")
+    with pytest.raises(ZeusError, match="expected a number"):
+        Peer.parse("pab=fast")
