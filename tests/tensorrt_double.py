@@ -10,9 +10,9 @@ import pytest
 import torch
 from engine_samples import NEEDS, write_engine
 
-from zeus_trt.runtime import tensorrt_engine
 from zeus_trt.runtime.bundle.engine_folder import find_engine
 from zeus_trt.runtime.bundle.manifest import TensorSpec
+from zeus_trt.runtime.engines import tensorrt as tensorrt_engine
 
 TENSORS = {"sample": "HALF", "timestep": "FLOAT", "model_output": "HALF"}
 INPUTS = (

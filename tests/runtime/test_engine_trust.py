@@ -225,7 +225,7 @@ def test_no_room_for_the_copy(home, engines, loaded):
 
 
 def test_tensorrt_reads_a_plan_once(home, double, tmp_path, monkeypatch):
-    from zeus_trt.runtime import tensorrt_engine
+    from zeus_trt.runtime.engines import tensorrt as tensorrt_engine
 
     file = write_engine(tmp_path)
     found, got = find_engine(tmp_path, NEEDS), []

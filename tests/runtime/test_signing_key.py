@@ -10,7 +10,7 @@ import pytest
 from aot_double import refuse, write
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime import signing_key
+from zeus_trt.runtime.bundle import signing_key
 from zeus_trt.runtime.bundle.engine_folder import AOT_INDUCTOR, describe_engines
 from zeus_trt.runtime.bundle.signing_key import make_key, read_key
 from zeus_trt.runtime.engines.choose import choose_engine

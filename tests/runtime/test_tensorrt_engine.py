@@ -12,8 +12,8 @@ from engine_samples import NEEDS, SPEC, write_engine
 from tensorrt_double import MANIFEST, DoubleContext, DoubleEvent
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime import tensorrt_engine
 from zeus_trt.runtime.bundle.engine_folder import find_engine
+from zeus_trt.runtime.engines import tensorrt as tensorrt_engine
 from zeus_trt.runtime.engines.tensorrt import TensorRTEngine
 from zeus_trt.runtime.engines.tensorrt_module import import_tensorrt
 
