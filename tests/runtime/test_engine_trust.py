@@ -15,7 +15,8 @@ from engine_samples import NEEDS, make_record, write_engine
 
 from zeus_trt.cli import main
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime import Bundle, Session, engine_file
+from zeus_trt.runtime import Bundle, Session
+from zeus_trt.runtime.bundle import engine_file
 from zeus_trt.runtime.bundle.engine_folder import AOT_INDUCTOR, find_engine, list_engines
 from zeus_trt.runtime.bundle.engine_record import FILE_NAME, Target
 from zeus_trt.runtime.bundle.engine_trust import check_trust, is_signed, sign, trust_engines

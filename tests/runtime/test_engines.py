@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime import Bundle, Session, engines
+from zeus_trt.runtime import Bundle, Session
+from zeus_trt.runtime.engines import choose as engines
 from zeus_trt.runtime.engines.choose import BACKENDS, choose_engine
 
 
