@@ -98,7 +98,7 @@ def write_page(
 
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["png"] = _embed
-    template = environment.from_string(files("zeus_trt.calibration").joinpath("page.html").read_text(encoding="utf-8"))
+    template = environment.from_string(files("zeus_trt.evaluation").joinpath("page.html").read_text(encoding="utf-8"))
     verdict, peers = judge(comparison), pair_peers(comparison.rows)
     return template.render(
         model=comparison.settings["model"],

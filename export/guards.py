@@ -13,11 +13,11 @@ import sympy
 import torch
 
 _TORCH = str(Path(torch.__file__).parent)
-_LAYOUT = {  # functions of torch that compare sizes to choose strides, which a graph does not have
+_LAYOUT = {  # functions of torch that compare sizes to choose strides or a kernel, which a graph does not have
     "check_contiguous_sizes_strides", "is_contiguous", "is_channels_last_contiguous_2d",
     "is_channels_last_contiguous_3d", "are_strides_like_channels_last", "are_strides_like_channels_last_or_false",
     "is_non_overlapping_and_dense_or_false", "compute_elementwise_output_logical_to_physical_perm",
-    "_reshape_view_helper_core_alg", "_collapse_view_helper", "__lt__", "ge",
+    "_reshape_view_helper_core_alg", "_collapse_view_helper", "__lt__", "ge", "conv",
 }  # fmt: skip
 
 

@@ -39,14 +39,11 @@ def choose_settings(
     fixed: dict[str, Any] = {"output_type": "latent"} if "output_type" in takes else {}
     fixed |= {"use_resolution_binning": False} if "use_resolution_binning" in takes else {}  # it replaces the sizes
     step = max(8 * getattr(pipeline, "vae_scale_factor", 8), 32)
-    height, width = sizes[0] if sizes else _default_size(pipeline, step)
     asked: dict[str, Any] = {name: given.pop(name) for name in ("height", "width") if name in given}
-    height, width = asked.get("height", height), asked.get("width", width)
-    fixed |= {"height": height, "width": width}
     frames = _list_frames(pipeline) if "num_frames" in takes and "num_frames" not in given else ()
     fixed |= {"num_frames": frames[0]} if frames else {}
-    (rows, varied), call = _choose_rows(pipeline, fixed, given)
-    base, unseen = {**fixed, **rows}, []
+    (base, varied), call = _choose_base(pipeline, fixed, given, sizes[:1] or _list_default_sizes(pipeline, step), asked)
+    height, width, unseen = base["height"], base["width"], []
     if "height" in takes or call.is_sized_by_pictures:
         if others := sizes[1:]:
             varied |= {"height": max(size[0] for size in others), "width": max(size[1] for size in others)}
@@ -90,6 +87,26 @@ def _check_given(pipeline: Any, given: dict[str, Any]) -> dict[str, Any]:
             f"{unknown[0]}: got it for a {type(pipeline).__name__}; expected one of {', '.join(takes)}. Leave it out."
         )
     return given
+
+
+def _choose_base(
+    pipeline: Any,
+    fixed: Mapping[str, Any],
+    given: Mapping[str, Any],
+    sizes: Sequence[tuple[int, int]],
+    asked: Mapping[str, int],
+) -> tuple[tuple[dict[str, Any], dict[str, Any]], PipelineCall]:
+    """The settings at the first of ``sizes`` that the pipeline runs at, and what makes them three rows."""
+    for height, width in sizes:
+        base = {**fixed, "height": height, "width": width, **asked}
+        try:
+            (rows, varied), call = _choose_rows(pipeline, base, dict(given))
+        except MissingArgument:
+            if (height, width) == sizes[-1]:
+                raise
+            continue
+        return ({**base, **rows}, varied), call
+    raise AssertionError("no size")
 
 
 def _choose_rows(
@@ -158,11 +175,14 @@ def _choose_content(base: Mapping[str, Any]) -> dict[str, Any]:
     return {SEED: 1, "prompt": [OTHER_PROMPT] * len(prompt) if isinstance(prompt, list) else OTHER_PROMPT}
 
 
-def _default_size(pipeline: Any, step: int) -> tuple[int, int]:
-    """Of the denoiser's config; that of a component that encodes is not the latents'."""
+def _list_default_sizes(pipeline: Any, step: int) -> list[tuple[int, int]]:
+    """Sizes beside the one of the denoiser's config, which some models compute in another way; then that one.
+
+    The config of a component that encodes is not that of the latents.
+    """
     parts = [part for part in pipeline.components.values() if not hasattr(part, "encode")]
     sizes = [getattr(getattr(part, "config", None), "sample_size", None) for part in parts]
     sample = next((size for size in sizes if isinstance(size, int)), None)
     side = sample * getattr(pipeline, "vae_scale_factor", 8) if sample else 512
     side = max(side // step, 2) * step
-    return side + step, side - step  # neither is the model's own size, which some models compute in another way
+    return [(side + step, side - step), (side, side - step)]

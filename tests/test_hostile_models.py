@@ -106,4 +106,4 @@ def test_a_header_of_weights_is_read_with_care(tmp_path, content):
 
 def test_a_cause_without_words_has_its_class():
     assert say_cause(RecursionError()) == "RecursionError"
-    assert say_cause(ValueError("\n first\nsecond")) == "first"
+    assert say_cause(ValueError("\n first\nsecond")) == "first second"

@@ -61,7 +61,7 @@ def test_compare(bundle, tmp_path):
     done = call("compare", bundle, *options, "-o", tmp_path / "report", "--json")
     data = last_json(done)
     assert [row["nfe"] for row in data["rows"]] == [8, 5]
-    assert "PSNR dB" in done.stderr
+    assert "PSNR" in done.stderr
     assert (tmp_path / "report" / "grid.png").is_file()
 
 
@@ -152,14 +152,14 @@ def scheduler_of(content):
         (("plan", "--plan", "FFX"), "got X as the last step"),
         (("plan", "--scheduler", "OTHER"), "expected a scheduler_config.json"),
         (("plan", "--plan", ""), "plan: got no steps"),
-        (("plan", "--plan", "none.json"), "none.json: got No such file"),
+        (("plan", "--plan", "none.json"), "got none.json, which cannot be read (No such file"),
         (("plan", "--scheduler", "ANCESTRAL"), "stochastic"),
-        (("plan", "--scheduler", scheduler_of(b"[1]")), "which does not load (no JSON object)"),
-        (("plan", "--scheduler", scheduler_of(b"\xff")), "which does not load ('utf-8' codec"),
-        (("plan", "--scheduler", scheduler_of(b'{"_class_name": 5}')), "got class '5'"),
+        (("plan", "--scheduler", scheduler_of(b"[1]")), "Expected object, got array"),
+        (("plan", "--scheduler", scheduler_of(b"\xff")), "got text that is no UTF-8"),
+        (("plan", "--scheduler", scheduler_of(b'{"_class_name": 5}')), "it has no _class_name"),
         (
             ("plan", "--scheduler", scheduler_of(b'{"_class_name": "DDIMScheduler", "beta_schedule": "steep"}')),
-            "which does not load (steep is not implemented",
+            "steep is not implemented",
         ),
         (("plan", "--predictor", "magic", "--scheduler", "LINEAR"), "expected one of zeus"),
         (("plan", "-o", "plan.xyz"), "expected a picture's name"),

@@ -53,7 +53,7 @@ def test_prompts_that_do_not_read_are_said_before_the_pipeline_is_loaded(tmp_pat
         (("--solvers", "magic"), "expected default, euler"),
         (("--predictors", "magic"), "expected one of zeus"),
         (("--plans", "FFXF", "--steps", 10), "got 4 steps; expected 10"),
-        (("--plans", "none.json"), "which does not read"),
+        (("--plans", "none.json"), "which cannot be read"),
         (("--prompts", "prompts.txt"), "expected --label"),
         (("--label", 11), "label: got 11; expected 0..9"),
     ],

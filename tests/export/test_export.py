@@ -132,3 +132,9 @@ def test_a_schedule_shifted_by_the_size_is_not_stored(tmp_path):
     write_solvers(diffusers.FlowMatchEulerDiscreteScheduler(use_dynamic_shifting=True), (20,), tmp_path)
     assert (tmp_path / "scheduler" / "scheduler_config.json").is_file()
     assert not any((tmp_path / "solvers").iterdir())
+
+
+def test_the_number_of_threads_that_trace_bounds_no_batch(tiny_model, tmp_path, one_thread):
+    """On one thread torch's convolution compares the batch with 16 to choose a kernel."""
+    manifest = export_bundle(tiny_model, tmp_path / "bundle", steps=()).manifest
+    assert [(symbol.name, symbol.maximum) for symbol in manifest.symbols] == [("batch", None)]

@@ -238,7 +238,7 @@ def test_a_session_of_a_bundle_that_is_refused_is_closed(bundle, monkeypatch):
         ({"plan": lambda total: StepPlan.uniform(total + 1, 3)}, "plan: got 13 steps; expected 12"),
         ({"scheduler": "euler"}, "scheduler: got 'euler'; expected a diffusers scheduler"),
         ({"scheduler": diffusers.DDIMScheduler}, "scheduler: got .*; expected a diffusers scheduler"),
-        ({"predictor": None}, "predictor: got NoneType"),
+        ({"predictor": 3}, "predictor: got int"),
         ({"engine": 3}, "engine: got int"),
         *(({"drift_threshold": wrong}, "drift_threshold: got") for wrong in ("a", -1, 0, float("nan"), True)),
     ],

@@ -72,8 +72,8 @@ def list_faults():
             {"sigmas": object()}, {"timesteps": [5, 3]}, {"sigmas": [{}]}, {"timesteps": [9, 5], "sigmas": [1.0, 0.0]},
         ],
         "predictor": [
-            *JUNK, "", "ZEUS", "lagrange-9", "zeus@sigma", "lagrange-2@nothing", Predictor.from_table({}),
-            Predictor.from_table({3: {1: 1.0}}),
+            *without(JUNK, type(None)), "", "ZEUS", "lagrange-9", "zeus@sigma", "lagrange-2@nothing",
+            Predictor.from_table({}), Predictor.from_table({3: {1: 1.0}}),
         ],
         "mode": [*JUNK, "Program", "", "graph"],
         "drift_threshold": [*without(JUNK, type(None), int, float), 0, -1.0, -math.inf, math.nan],

@@ -11,6 +11,7 @@ def add_trust_option(*commands: click.Command) -> None:
                 ["--trust-engines"],
                 is_flag=True,
                 expose_value=False,
+                envvar="ZEUS_TRT_TRUST_ENGINES",
                 callback=_trust,
                 help="Load engines that were built on another machine too: they are native code.",
             )
