@@ -1,7 +1,8 @@
 """What a trajectory is asked for."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
 
@@ -11,7 +12,8 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.guidance import Guidance
 from zeus_trt.runtime.noise import read_seed
 from zeus_trt.runtime.start import Start
-from zeus_trt.zeus_graph import Predictor, StepPlan, choose_predictor, counts
+from zeus_trt.zeus_graph import Predictor, StepPlan, choose_plan, choose_predictor, counts
+from zeus_trt.zeus_graph.plan_choice import Planner
 
 _IMAGES = ("batch", "num_images")
 _OURS = {"scheduler", "num_steps", "num_inference_steps", "begin", "device"}  # not to be said twice
@@ -19,41 +21,93 @@ _OURS = {"scheduler", "num_steps", "num_inference_steps", "begin", "device"}  # 
 
 @dataclass(frozen=True)
 class Request:
-    """All that determines a trajectory, but engine and solver; the arguments of ``Session.sample``.
+    """All that determines a trajectory, apart from engine and solver: the settings of ``Session.generate``.
+
+    Args:
+        conditioning: Constant inputs of the denoiser by name, of the shapes in the manifest, a row per image. Models
+            whose latents have constant channels (inpainting) take these as ``<latents>_constant``.
+        num_steps: Solver steps of the whole schedule.
+        plan: What happens at each evaluation. ``plan``, ``ratio``, ``window`` and ``preset`` are as in ``choose_plan``;
+            ratio 3 by default.
+        predictor: The rule that fills skipped steps; by default the plan's, else ``zeus``.
+        batch: Number of images, where neither conditioning nor noise has it.
+        guidance_scale: Short for ``Guidance(scale, negative)``: 1 turns guidance off.
+        negative: Conditioning of the unconditional rows of guidance, by name; for models with class labels the null
+            class by default.
+        guidance: Full guidance settings, instead of these two.
+        seed: Of the initial noise, and of a stochastic solver's draws; or one per row, which then has the same noise in
+            every batch.
+        noise: Standard normal noise (batch, ...) instead of the seed's; needed where the size may vary.
+        start: A picture to begin with, for image to image and inpainting.
+        schedule: More arguments of the scheduler's ``set_timesteps``: ``sigmas``, ``timesteps``, ``mu`` ...
+        drift_threshold: Measure drift; a step after one whose drift is above this is full too. Infinity only measures.
 
     Raises:
-        ZeusError: A setting that is none. Tensors are checked later, against the manifest.
+        ZeusError: A setting of another kind, out of range, or beside one that it excludes. Tensors are checked later,
+            against the manifest.
     """
 
-    conditioning: Mapping[str, torch.Tensor]
-    plan: StepPlan
-    num_steps: int
-    batch: int
-    guidance: Guidance
-    seed: int | Sequence[int]
-    noise: torch.Tensor | None
-    start: Start | None
-    schedule: Mapping[str, Any]
-    predictor: str | Predictor | None
-    drift_threshold: float | None
+    conditioning: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    num_steps: int = 50
+    plan: StepPlan | str | os.PathLike | None = None
+    ratio: int | None = None
+    window: str | tuple[float, float] | None = None
+    preset: str | None = None
+    predictor: str | Predictor | None = None
+    batch: int = 1
+    guidance_scale: float = 1.0
+    negative: Mapping[str, torch.Tensor] | None = None
+    guidance: Guidance | None = None
+    seed: int | Sequence[int] = 0
+    noise: torch.Tensor | None = None
+    start: Start | None = None
+    schedule: Mapping[str, Any] | None = None
+    drift_threshold: float | None = None
 
     def __post_init__(self) -> None:
         expect("conditioning", self.conditioning, Mapping, "tensors by name")
-        expect("plan", self.plan, StepPlan, "a StepPlan")
+        expect("plan", self.plan, (StepPlan, str, os.PathLike, type(None)), "a StepPlan")
         expect("start", self.start, (Start, type(None)), "a Start")
-        expect("schedule", self.schedule, Mapping, "arguments of set_timesteps by name")
+        expect("schedule", self.schedule, (Mapping, type(None)), "arguments of set_timesteps by name")
         expect("predictor", self.predictor, (str, Predictor, type(None)), "a name or a Predictor")
         if isinstance(self.predictor, Predictor) and self.predictor.table is None:
             Predictor.parse(str(self.predictor))
-        object.__setattr__(self, "predictor", choose_predictor(self.plan, self.predictor))
+        self._choose_plan()
         check_count("num_steps", self.num_steps, 1)
         check_count("batch", self.batch, 1)
         if self.start:
             check_count("begin", self.start.begin, 0)
-        if wrong := [name for name in self.schedule if not isinstance(name, str) or name in _OURS]:
+        if wrong := [name for name in self.schedule or () if not isinstance(name, str) or name in _OURS]:
             raise ZeusError(f"schedule: got {wrong[0]!r}; expected other arguments of set_timesteps. Leave it out.")
         object.__setattr__(self, "seed", read_seed(self.seed))
         check_threshold(self.drift_threshold)
+        guidance = _choose_guidance(self.guidance, self.guidance_scale, self.negative)
+        for name, value in (("guidance", guidance), ("guidance_scale", 1.0), ("negative", None)):
+            object.__setattr__(self, name, value)
+
+    def _choose_plan(self) -> Planner:
+        return choose_plan(self.plan, self.ratio, self.window, self.preset, self.predictor)
+
+    def settle(self, count: Callable[[], int], start: Start | None) -> "SettledRequest":
+        """The request with a plan for its schedule.
+
+        Args:
+            count: Gives the evaluations of the schedule; only called where the plan depends on it.
+            start: Where it begins.
+        """
+        plan = self.plan if isinstance(self.plan, StepPlan) else self._choose_plan()(count())
+        settings = {name: value for name, value in vars(self).items() if name not in ("plan", "predictor", "start")}
+        settings |= {"ratio": None, "window": None, "preset": None, "schedule": self.schedule or {}}
+        return SettledRequest(**settings, plan=plan, predictor=choose_predictor(plan, self.predictor), start=start)
+
+
+class SettledRequest(Request):
+    """A request whose plan, predictor, guidance and schedule are known."""
+
+    plan: StepPlan
+    predictor: Predictor
+    guidance: Guidance
+    schedule: Mapping[str, Any]
 
 
 def check_count(name: str, value: Any, least: int) -> None:
@@ -92,3 +146,15 @@ def expect(name: str, value: Any, kinds: Any, words: str) -> None:
     """Refuses a value of other kinds."""
     if not isinstance(value, kinds):
         raise ZeusError(f"{name}: got {type(value).__name__}; expected {words}. Change it.")
+
+
+def _choose_guidance(guidance: Guidance | None, scale: float, negative: Mapping[str, torch.Tensor] | None) -> Guidance:
+    if guidance is None:
+        return Guidance(scale, negative)
+    if not isinstance(guidance, Guidance) or scale != 1.0 or negative is not None:
+        raise ZeusError(
+            f"guidance: got {type(guidance).__name__} beside guidance_scale {scale!r} and "
+            f"{'some' if negative is not None else 'no'} negative; expected a Guidance alone, or the other two. "
+            "Give one of them."
+        )
+    return guidance

@@ -11,14 +11,13 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.denoiser import Denoiser
 from zeus_trt.runtime.engines.choose import check_device, choose_engine
-from zeus_trt.runtime.guidance import Guidance
 from zeus_trt.runtime.report import Report, Result
 from zeus_trt.runtime.request import Request, check_count, expect
 from zeus_trt.runtime.solver import Solver
 from zeus_trt.runtime.start import Start, find_begin
 from zeus_trt.runtime.steppers import Step
 from zeus_trt.runtime.trajectory import Trajectory
-from zeus_trt.zeus_graph import Predictor, StepPlan
+from zeus_trt.zeus_graph import StepPlan
 
 __all__ = ["Report", "Result", "Session"]
 
@@ -92,54 +91,18 @@ class Session:
         check_count("begin", begin, 0)
         return StepPlan.uniform(self.solver.count_evaluations(num_steps, begin, schedule), ratio)
 
-    def sample(
-        self,
-        conditioning: Mapping[str, torch.Tensor] | None = None,
-        *,
-        plan: StepPlan,
-        num_steps: int = 50,
-        batch: int = 1,
-        guidance_scale: float = 1.0,
-        negative: Mapping[str, torch.Tensor] | None = None,
-        guidance: Guidance | None = None,
-        seed: int | Sequence[int] = 0,
-        noise: torch.Tensor | None = None,
-        start: Start | None = None,
-        schedule: Mapping[str, Any] | None = None,
-        predictor: str | Predictor | None = None,
-        drift_threshold: float | None = None,
-    ) -> Iterator[Step]:
+    def sample(self, conditioning: Mapping[str, torch.Tensor] | None = None, **settings: Any) -> Iterator[Step]:
         """Runs one trajectory, a step at a time.
 
         Args:
-            conditioning: Constant inputs of the denoiser by name, of the shapes that the manifest says, a row per
-                image. Models whose latents have channels that stay (inpainting) want these as ``<latents>_constant``.
-            plan: What happens at each evaluation.
-            num_steps: Solver steps of the whole schedule.
-            batch: Number of images, where neither conditioning nor noise tells it.
-            guidance_scale: Short for ``Guidance(scale, negative)``: 1 turns guidance off.
-            negative: Conditioning of the unconditional rows of guidance, by name; for models with class
-                labels the null class by default.
-            guidance: All that guidance can be told, instead of these two.
-            seed: Of the initial noise, and of what a stochastic solver draws; or one of each row, which then has the
-                same noise in every batch.
-            noise: Standard normal noise (batch, ...) instead of the seed's; needed where the size may vary.
-            start: A picture to begin with, for image to image and inpainting.
-            schedule: More arguments of the scheduler's ``set_timesteps``: ``sigmas``, ``timesteps``, ``mu`` ...
-            predictor: The rule that fills skipped steps; by default the plan's, else ``zeus``.
-            drift_threshold: Measure drift; a step after one whose drift is above this is full too. Infinity only
-                measures.
+            conditioning: Constant inputs of the denoiser by name, each (batch, ...).
+            **settings: As in ``Request``: ``num_steps``, ``ratio`` or ``plan``, ``guidance_scale``, ``seed`` ...
 
         Raises:
-            ZeusError: Settings that are none, conditioning that does not fit the model, a plan of the wrong length, or
-                an output that is not finite.
+            ZeusError: Settings as in ``Request``, conditioning that does not fit the model, a plan of the wrong length,
+                or an output that is not finite.
         """
-        request = Request(
-            {} if conditioning is None else conditioning, plan, num_steps, batch,
-            _choose(guidance, guidance_scale, negative), seed, noise, start, {} if schedule is None else schedule,
-            predictor, drift_threshold,
-        )  # fmt: skip
-        return self._start(request).begin_steps()[1]
+        return self._start(conditioning, settings).begin_steps()[1]
 
     def label_images(self, labels: Sequence[int] | None, num_images: int) -> dict[str, torch.Tensor]:
         """Conditioning of ``num_images`` images: their labels, repeated as needed; all classes in turn by default.
@@ -160,45 +123,32 @@ class Session:
         self,
         conditioning: Mapping[str, torch.Tensor] | None = None,
         *,
-        plan: StepPlan,
-        num_steps: int = 50,
-        batch: int = 1,
-        guidance_scale: float = 1.0,
-        negative: Mapping[str, torch.Tensor] | None = None,
-        guidance: Guidance | None = None,
-        seed: int | Sequence[int] = 0,
-        noise: torch.Tensor | None = None,
-        start: Start | None = None,
-        schedule: Mapping[str, Any] | None = None,
-        predictor: str | Predictor | None = None,
-        drift_threshold: float | None = None,
         mode: str = "auto",
         on_call: Callable[[], None] | None = None,
         on_step: Callable[[Step], None] | None = None,
+        **settings: Any,
     ) -> Result:
         """Runs one trajectory to its end.
 
         Args:
-            conditioning: As in ``sample``, and so on.
+            conditioning: Constant inputs of the denoiser by name, each (batch, ...).
             mode: ``program`` (solver and plan folded into a matrix per full step), ``step``
                 (the scheduler's own ``step``, as ``sample`` does), or ``auto``. A mask and drift need ``step``.
             on_call: Called after every full step.
-            on_step: Told every step as it is done; it makes any mode go step by step.
+            on_step: Called with every step as it is done; it makes any mode go step by step.
+            **settings: As in ``Request``: ``num_steps``, ``ratio`` or ``plan``, ``guidance_scale``, ``seed`` ...
 
         Raises:
             ZeusError: As ``sample``, and ``program`` for a solver that is not linear.
         """
         began = time.perf_counter()
-        request = Request(
-            {} if conditioning is None else conditioning, plan, num_steps, batch,
-            _choose(guidance, guidance_scale, negative), seed, noise, start, {} if schedule is None else schedule,
-            predictor, drift_threshold,
-        )  # fmt: skip
-        trajectory = self._start(request, on_call)
+        trajectory = self._start(conditioning, settings, on_call)
+        request = trajectory.request
         need = trajectory.find_need(mode) or ("a step at a time" if on_step else None)
         program, reason = self.solver.choose(
-            mode, plan, num_steps, request.predictor, trajectory.begin, schedule, needs_steps=need
-        )
+            mode, request.plan, request.num_steps, request.predictor, trajectory.begin, request.schedule,
+            needs_steps=need,
+        )  # fmt: skip
         outcome = trajectory.run(program) if program else trajectory.walk(on_step)
         model = outcome.model
         report = Report(
@@ -236,17 +186,16 @@ class Session:
     def __repr__(self) -> str:
         return f"Session({str(self.bundle.path)!r}, {self.backend}: {self.backend_reason})"
 
-    def _start(self, request: Request, on_call: Callable[[], None] | None = None) -> Trajectory:
-        return Trajectory(request, self.bundle.manifest, self.engine, self.solver, self._device, on_call)
-
-
-def _choose(guidance: Guidance | None, scale: float, negative: Mapping[str, torch.Tensor] | None) -> Guidance:
-    if guidance is None:
-        return Guidance(scale, negative)
-    if not isinstance(guidance, Guidance) or scale != 1.0 or negative is not None:
-        raise ZeusError(
-            f"guidance: got {type(guidance).__name__} beside guidance_scale {scale!r} and "
-            f"{'some' if negative is not None else 'no'} negative; expected a Guidance alone, or the other two. "
-            "Give one of them."
-        )
-    return guidance
+    def _start(
+        self,
+        conditioning: Mapping[str, torch.Tensor] | None,
+        settings: Mapping[str, Any],
+        on_call: Callable[[], None] | None = None,
+    ) -> Trajectory:
+        request = Request({} if conditioning is None else conditioning, **settings)
+        start, num_steps = request.start, request.num_steps
+        if start and start.strength is not None:
+            start = Start(start.latents, self.begin(num_steps, start.strength), start.mask)
+        begin = start.begin if start else 0
+        settled = request.settle(lambda: self.solver.count_evaluations(num_steps, begin, request.schedule), start)
+        return Trajectory(settled, self.bundle.manifest, self.engine, self.solver, self._device, on_call)

@@ -20,11 +20,22 @@ class Start:
         begin: Index of the first evaluation in the scheduler's timesteps, see ``Session.begin``.
         mask: 1 where it is painted anew, 0 where the picture stays, broadcast to the latents. With a mask the
             trajectory goes step by step.
+        strength: How much of the schedule runs, above 0 and up to 1, instead of ``begin``.
+
+    Raises:
+        ZeusError: ``begin`` and ``strength``.
     """
 
     latents: torch.Tensor
     begin: int = 0
     mask: torch.Tensor | None = None
+    strength: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.strength is not None and self.begin:
+            raise ZeusError(
+                f"strength: got {self.strength!r} beside begin {self.begin!r}; expected one of the two. Leave one out."
+            )
 
 
 STRENGTH_RULES = ("steps", "begin")

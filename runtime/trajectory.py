@@ -16,7 +16,7 @@ from zeus_trt.runtime.guidance import ClassifierFreeGuidance
 from zeus_trt.runtime.latents import LatentsBorder
 from zeus_trt.runtime.loop import run, start_stepper, walk
 from zeus_trt.runtime.noise import draw_from, make_generators
-from zeus_trt.runtime.request import Request, expect
+from zeus_trt.runtime.request import SettledRequest, expect
 from zeus_trt.runtime.solver import Solver
 from zeus_trt.runtime.start import Start, add_noise, keep_outside
 from zeus_trt.runtime.steppers import Blend, ProgramStepper, Step, Stepper
@@ -52,14 +52,14 @@ class Trajectory:
 
     def __init__(
         self,
-        request: Request,
+        request: SettledRequest,
         manifest: Manifest,
         engine: Denoiser,
         solver: Solver,
         device: torch.device | None = None,
         on_call: Callable[[], None] | None = None,
     ):
-        self._request, self._manifest, self._solver = request, manifest, solver
+        self.request, self._manifest, self._solver = request, manifest, solver
         self._engine = SizeRules.of(manifest).guard(engine)
         self._on_call = on_call
         given = request.noise.device if isinstance(request.noise, torch.Tensor) else torch.device("cpu")
@@ -89,7 +89,7 @@ class Trajectory:
         Raises:
             ZeusError: ``program`` for that.
         """
-        asks = [name for name, asked in (("a mask", self._blend), ("drift", self._request.drift_threshold)) if asked]
+        asks = [name for name, asked in (("a mask", self._blend), ("drift", self.request.drift_threshold)) if asked]
         if asks and mode == "program":
             raise ZeusError(f"mode: got program with {asks[0]}; expected step or auto. Choose one of these.")
         return asks[0] if asks else None
@@ -115,7 +115,7 @@ class Trajectory:
 
     def begin_steps(self) -> tuple[ModelCall, Iterator[Step]]:
         """The denoiser and the steps of a run in step mode."""
-        request = self._request
+        request = self.request
         stepper = start_stepper(
             self._solver.scheduler, self.noise, request.plan, request.num_steps,
             predictor=request.predictor, begin=self.begin, schedule=request.schedule,
@@ -128,11 +128,11 @@ class Trajectory:
         return ModelCall(
             self._engine, stepper, self.conditioning, self._manifest.latents.name,
             border=self._border, guidance=self._guidance,
-            interval=self._request.guidance.steps(self._request.plan.num_steps), on_call=self._on_call,
+            interval=self.request.guidance.steps(self.request.plan.num_steps), on_call=self._on_call,
         )  # fmt: skip
 
     def _check_noise(self) -> torch.Tensor:
-        request, manifest = self._request, self._manifest
+        request, manifest = self.request, self._manifest
         spec = TensorSpec("noise", "float32", manifest.state_axes or manifest.latents.axes)
         seeds = [] if isinstance(request.seed, int) else [len(request.seed)]
         if request.noise is not None:
@@ -165,7 +165,7 @@ class Trajectory:
         return noise.to(self._device)
 
     def _check_conditioning(self, batch: int) -> dict[str, torch.Tensor]:
-        given = dict(self._request.conditioning)
+        given = dict(self.request.conditioning)
         if _EMBEDDED in self._specs and _EMBEDDED not in given:
             factor = self._manifest.guidance_factor
             if factor is None:
@@ -173,7 +173,7 @@ class Trajectory:
                     "guidance: got none for a denoiser that is told its scale in a unit of its own; expected it in the "
                     "conditioning, as the pipeline gives it."
                 )
-            given[_EMBEDDED] = torch.full((batch,), self._request.guidance.scale * factor)
+            given[_EMBEDDED] = torch.full((batch,), self.request.guidance.scale * factor)
         return self._check_tensors(given)
 
     def _check_tensors(self, tensors: Mapping[str, Any], free: bool = False) -> dict[str, torch.Tensor]:
@@ -183,7 +183,7 @@ class Trajectory:
         return {name: tensor.detach().to(self._device) for name, tensor in tensors.items()}
 
     def _choose_guidance(self, batch: int) -> Callable[[Denoiser], Denoiser] | None:
-        guidance, manifest = self._request.guidance, self._manifest
+        guidance, manifest = self.request.guidance, self._manifest
         if guidance.wrap:
             return self._wrap
         sequential = manifest.guidance == "sequential" if guidance.sequential is None else guidance.sequential
@@ -192,7 +192,7 @@ class Trajectory:
             allowed = {name: spec for name, spec in self._specs.items() if sequential or name in self._by_row}
             check_names("negative", negative, allowed, optional=tuple(allowed))
             negative = self._check_tensors(negative, free=sequential)
-        if _EMBEDDED in self._specs and _EMBEDDED not in self._request.conditioning:
+        if _EMBEDDED in self._specs and _EMBEDDED not in self.request.conditioning:
             if negative is not None:
                 raise ZeusError(
                     "negative: got one for a denoiser that reads its guidance scale as an input; expected nothing. "
@@ -207,8 +207,8 @@ class Trajectory:
         return ClassifierFreeGuidance(guidance.scale, negative, shared, sequential=sequential, rescale=guidance.rescale)
 
     def _wrap(self, denoiser: Denoiser) -> Denoiser:
-        assert self._request.guidance.wrap
-        wrapped = self._request.guidance.wrap(denoiser)
+        assert self.request.guidance.wrap
+        wrapped = self.request.guidance.wrap(denoiser)
         expect("guidance wrap", wrapped, Callable, "a function that returns a denoiser")
         return wrapped
 

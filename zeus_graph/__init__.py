@@ -3,6 +3,7 @@
 from zeus_trt.zeus_graph.controller import StepController
 from zeus_trt.zeus_graph.fold import fold
 from zeus_trt.zeus_graph.plan import PRESETS, WINDOWS, StepPlan
+from zeus_trt.zeus_graph.plan_choice import choose_plan
 from zeus_trt.zeus_graph.predictor import PREDICTORS, Predictor, choose_predictor
 from zeus_trt.zeus_graph.sampling_program import SamplingProgram
 from zeus_trt.zeus_graph.solver_program import SolverProgram
@@ -18,6 +19,7 @@ __all__ = [
     "StepController",
     "StepPlan",
     "UntraceableError",
+    "choose_plan",
     "choose_predictor",
     "fold",
     "trace",

@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.zeus_graph import SamplingProgram, SolverProgram, StepPlan, choose_predictor, fold, trace
-from zeus_trt.zeus_graph.plan import read_window
+from zeus_trt.zeus_graph import SamplingProgram, SolverProgram, StepPlan, choose_plan, choose_predictor, fold, trace
 
 if TYPE_CHECKING:
     from PIL import Image
 
-DEFAULT_STEPS, DEFAULT_RATIO = 50, 3
+DEFAULT_STEPS = 50
 _COLOURS = {"F": "#1f4e79", "X": "#e08a1e", "R": "#c9c9c9"}
 _MEANINGS = {"F": "full", "X": "extrapolated", "R": "reused"}
 
@@ -63,6 +62,7 @@ def make_plan(
     steps: int | None = None,
     ratio: int | None = None,
     window: str | None = None,
+    preset: str | None = None,
     nfe: int | None = None,
     text: str | None = None,
     scheduler: Path | None = None,
@@ -74,6 +74,7 @@ def make_plan(
         steps: Solver steps, 50 by default; evaluations of the denoiser where there is no scheduler.
         ratio: Skipped steps after each full one; 3 by default.
         window: Name of a window, or two fractions such as ``0.2,0.1``; ``default`` by default.
+        preset: ``medium``, ``fast`` or ``turbo``, instead of ``ratio``.
         nfe: Spread this many full steps evenly, instead of ``ratio``.
         text: The plan itself, or the .json of a calibrated one, instead of all of these.
         scheduler: Config of a diffusers scheduler, a file or its folder, to lay the plan on.
@@ -82,7 +83,7 @@ def make_plan(
     Raises:
         ZeusError: An invalid plan, two of the ways to give one, no such scheduler, or one that is not linear.
     """
-    _check_one(plan=text, nfe=nfe, ratio=ratio)
+    _check_one(plan=text, nfe=nfe, ratio=ratio, preset=preset)
     _check_one(plan=text, window=window)
     _check_one(nfe=nfe, window=window)
     written = None if text is None else _read(text, predictor)
@@ -95,7 +96,7 @@ def make_plan(
     elif nfe is not None:
         plan = StepPlan.spread(count, nfe)
     else:
-        plan = StepPlan.uniform(count, DEFAULT_RATIO if ratio is None else ratio, read_window(window or "default"))
+        plan = choose_plan(None, ratio, window, preset)(count)
     return Planned(plan, solver, fold(solver, plan, predictor) if solver else None)
 
 

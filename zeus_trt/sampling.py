@@ -14,13 +14,12 @@ from zeus_trt.export.loading import is_pipeline
 from zeus_trt.files import check_place
 from zeus_trt.media import check_format, check_kind, write_media
 from zeus_trt.pipelines import name_option, open_pipeline, refuse_mode
-from zeus_trt.planning import DEFAULT_RATIO
 from zeus_trt.runtime import Bundle
 from zeus_trt.runtime.bundle.manifest import FILE_NAME as MANIFEST
 from zeus_trt.runtime.engines.choose import choose_engine
 from zeus_trt.runtime.report import Report
 from zeus_trt.runtime.request import check_run
-from zeus_trt.zeus_graph import Predictor, StepPlan, choose_predictor
+from zeus_trt.zeus_graph import Predictor, StepPlan, choose_plan
 from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
 
 logger = logging.getLogger(__name__)
@@ -55,6 +54,8 @@ def run_model(
     *,
     ratio: int | None = None,
     plan: StepPlan | CalibratedPlan | None = None,
+    window: str | None = None,
+    preset: str | None = None,
     num_images: int | None = None,
     steps: int = 50,
     seed: int = 0,
@@ -76,6 +77,7 @@ def run_model(
         output: The file to write; its ending says what.
         ratio: Skipped steps after each full one; 3 by default.
         plan: What happens at each step, instead of ``ratio``; a calibrated one brings its predictor.
+        window: As in ``choose_plan``, and so is ``preset``.
         num_images: How many, and no fewer than prompts or labels, which take turns; by default 8 of class labels, else
             one per prompt.
         steps: Solver steps.
@@ -98,8 +100,8 @@ def run_model(
     for file in files:
         check_place(file)
     check_run(steps, 1 if num_images is None else num_images, seed)
-    _check_plan(plan, ratio, predictor)
-    choose = _spread(DEFAULT_RATIO if ratio is None else ratio)
+    choose = choose_plan(plan.plan if isinstance(plan, CalibratedPlan) else plan, ratio, window, preset, predictor)
+    _check_predictor(predictor, plan, ratio)
     asked = {name: value for name, value in asked.items() if value not in (None, ())}
     workload, backend = _open(model, backend, mode, labels, guidance_scale, seed, asked)
     plan, rule_of_skipped = _fit_plan(plan, predictor, workload, steps, backend, warn)
@@ -107,7 +109,7 @@ def run_model(
     check_run(steps, count, seed)
     check_kind(output, is_video=isinstance(workload, PipelineWorkload) and workload.makes_videos)
     made = []
-    for file, wanted in zip(files, (plan or choose, _spread(0)), strict=False):
+    for file, wanted in zip(files, (plan or choose, choose_plan(ratio=0)), strict=False):
         with progress() if progress else nullcontext() as bar:
             sample = workload.sample(
                 wanted, range(count), num_steps=steps, backend=backend, mode=mode or "auto", predictor=rule_of_skipped,
@@ -118,23 +120,14 @@ def run_model(
     return made
 
 
-def _check_plan(plan: StepPlan | CalibratedPlan | None, ratio: int | None, predictor: str | None) -> None:
-    """Refuses a ratio or a rule that is none, and one that would have no effect."""
-    if plan is not None and ratio is not None:
-        raise ZeusError(f"ratio: got {ratio} beside a plan; expected one of the two. Leave one out.")
+def _check_predictor(predictor: str | None, plan: StepPlan | CalibratedPlan | None, ratio: int | None) -> None:
+    """Refuses a rule that would have no effect."""
     written = plan.plan if isinstance(plan, CalibratedPlan) else plan
-    if written is None:
-        written = _spread(DEFAULT_RATIO if ratio is None else ratio)(1)
-    choose_predictor(written, predictor)
-    if predictor is not None and (ratio == 0 or (plan is not None and written.nfe == written.num_steps)):
+    if predictor is not None and (ratio == 0 or (written is not None and written.nfe == written.num_steps)):
         raise ZeusError(
-            f"predictor: got {predictor} for a run that skips no step; expected none, since there is nothing to "
+            f"predictor: got {predictor} for a run that skips no step; expected nothing, since there is nothing to "
             "predict. Leave it out."
         )
-
-
-def _spread(ratio: int) -> Callable[[int], StepPlan]:
-    return lambda total: StepPlan.uniform(total, ratio)
 
 
 def _open(

@@ -17,7 +17,7 @@ from zeus_trt.runtime.pipelines.twin import Twin
 from zeus_trt.runtime.request import check_threshold, expect
 from zeus_trt.runtime.session import Session
 from zeus_trt.runtime.steppers import Step
-from zeus_trt.zeus_graph import Predictor, StepPlan, choose_predictor
+from zeus_trt.zeus_graph import Predictor, StepPlan, choose_plan
 
 __all__ = ["accelerate", "find_denoisers"]
 
@@ -26,7 +26,9 @@ def accelerate(
     pipeline: Any,
     ratio: int | None = None,
     *,
-    plan: StepPlan | Callable[[int], StepPlan] | None = None,
+    plan: StepPlan | str | Path | Callable[[int], StepPlan] | None = None,
+    window: str | tuple[float, float] | None = None,
+    preset: str | None = None,
     predictor: str | Predictor | None = None,
     scheduler: Any = None,
     engine: Session | str | Path | Bundle | None = None,
@@ -47,7 +49,7 @@ def accelerate(
         pipeline: A diffusers pipeline.
         ratio: Skipped steps after each full one; 3 by default.
         plan: What happens at each evaluation, instead of ``ratio``: for runs of just that many; or what makes it for a
-            number of evaluations.
+            number of evaluations. ``plan``, ``window`` and ``preset`` are as in ``choose_plan``.
         predictor: The rule that fills skipped steps; by default the plan's, else ``zeus``.
         scheduler: A diffusers scheduler to use instead of the pipeline's.
         engine: A session of a bundle of this pipeline, or the bundle: its engine is called instead of the denoiser.
@@ -84,8 +86,8 @@ def accelerate(
     check_threshold(drift_threshold)
     if scheduler is not None and not is_scheduler(scheduler):
         raise ZeusError(f"scheduler: got {scheduler!r}; expected a diffusers scheduler. Make one of its config.")
-    choose_plan = _choose(plan, ratio, predictor)
-    begin = functools.partial(PipelineRun, choose_plan, predictor, on_step, on_call, drift_threshold)
+    planner = choose_plan(plan, ratio, window, preset, predictor)
+    begin = functools.partial(PipelineRun, planner, predictor, on_step, on_call, drift_threshold)
     return _Block(Twin(pipeline, scheduler, begin), engine, check)
 
 
@@ -107,22 +109,3 @@ class _Block(AbstractContextManager):
 
     def __exit__(self, *error: Any) -> None:
         self._opened.close()
-
-
-def _choose(
-    plan: StepPlan | Callable[[int], StepPlan] | None, ratio: int | None, predictor: str | Predictor | None
-) -> Callable[[int], StepPlan]:
-    """What makes the plan for a number of evaluations; a wrong ratio or predictor is refused now."""
-    if plan is None:
-        skipped = 3 if ratio is None else ratio
-        choose_predictor(StepPlan.uniform(1, skipped), predictor)
-        return lambda total: StepPlan.uniform(total, skipped)
-    if ratio is not None:
-        raise ZeusError(
-            f"ratio: got {ratio} beside a plan, which says what happens at each step; expected one of the two. Leave "
-            "one out."
-        )
-    choose_predictor(plan if isinstance(plan, StepPlan) else StepPlan("F"), predictor)
-    if not isinstance(plan, StepPlan) and not callable(plan):
-        raise ZeusError(f"plan: got {plan!r}; expected a StepPlan, or what makes one for a number of evaluations.")
-    return plan.check_length if isinstance(plan, StepPlan) else plan

@@ -67,7 +67,7 @@ def test_what_a_library_prints_and_numbers_that_json_lacks(monkeypatch):
         def to_json(self, *args):
             return {"a": float("nan"), "b": (1.5, float("inf"))}
 
-    monkeypatch.setattr("zeus_trt.planning.make_plan", lambda *args: Printing())
+    monkeypatch.setattr("zeus_trt.planning.make_plan", lambda **options: Printing())
     done = call("plan", "--json")
     assert json.loads(done.stdout) == {"a": None, "b": [1.5, None]}
     assert done.stderr == "printed\ntext\n"

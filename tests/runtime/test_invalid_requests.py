@@ -49,7 +49,7 @@ def list_faults():
             *without(JUNK, type(None)), None, {}, {"encoder_hidden_states": embeddings}, {**both, "more": labels},
             {**both, 3: labels}, *({**both, **bad} for bad in (*bad_text, *bad_labels)),
         ],
-        "plan": [*JUNK, "FFXF", *plans],
+        "plan": [*without(JUNK, type(None)), "FFXF", *plans],
         "num_steps": [*without(JUNK, int), 0, -1, -10**9, 1, 9, 11, 10**3],
         "batch": [*without(JUNK, int), 0, -1, 3, 7],
         "guidance_scale": [*without(JUNK, int, float), -math.inf, math.inf, torch.tensor(3.0), 1j],

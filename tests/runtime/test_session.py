@@ -13,7 +13,7 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import Guidance, Session, Start, draw_noise
 from zeus_trt.runtime.bundle.manifest import TensorSpec
 from zeus_trt.runtime.conditioning import Sizes
-from zeus_trt.zeus_graph import StepPlan
+from zeus_trt.zeus_graph import StepPlan, json_file
 
 NOISE = draw_noise((2, 4, 8, 8), seed=1)
 SIGMAS = [float(sigma) for sigma in torch.linspace(14.0, 0.2, 12)] + [0.0]  # Euler wants the end too
@@ -319,3 +319,50 @@ def test_what_makes_no_session_is_refused():
     for copying in (copy.deepcopy, pickle.dumps):
         with pytest.raises(ZeusError, match="session: got it to be copied"):
             copying(make_session())
+
+
+def test_a_plan_is_asked_for_in_few_words(tmp_path):
+    session = make_session()
+    json_file.save(tmp_path / "plan.json", StepPlan.uniform(20, 2).to_json())
+    settings = {"num_steps": 20, "noise": NOISE}
+    for words, plan in (
+        ({}, StepPlan.uniform(20, 3)),
+        ({"ratio": 2}, StepPlan.uniform(20, 2)),
+        ({"ratio": 2, "window": "none"}, StepPlan.uniform(20, 2, (0.0, 0.0))),
+        ({"preset": "turbo", "window": (0.1, 0.2)}, StepPlan.uniform(20, 4, (0.1, 0.2))),
+        ({"plan": "FF" + "XRF" * 6}, StepPlan("FF" + "XRF" * 6)),
+        ({"plan": "medium"}, StepPlan.uniform(20, 2)),
+        ({"plan": tmp_path / "plan.json"}, StepPlan.uniform(20, 2)),
+    ):
+        asked = session.generate(**words, **settings)
+        assert asked.report.plan == str(plan)
+        assert torch.equal(asked.latents, session.generate(plan=plan, **settings).latents)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"plan": "FFXRF", "ratio": 2},
+        {"plan": "FFXRF", "window": "none"},
+        {"preset": "fast", "ratio": 2},
+        {"preset": "slow"},
+        {"ratio": -1},
+        {"window": "wide"},
+        {"plan": "FFXRF", "num_steps": 9},
+    ],
+)
+def test_words_that_make_no_plan_are_refused(words):
+    with pytest.raises(ZeusError, match=r"got .*; expected"):
+        make_session().generate(**{"num_steps": 5, "noise": NOISE, **words})
+
+
+def test_a_start_of_some_strength_knows_where_it_begins():
+    session, clean = make_session(), draw_noise((2, 4, 8, 8), seed=5)
+    settings = {"num_steps": 20, "ratio": 2, "noise": NOISE}
+    begin = session.begin(20, 0.6)
+    expected = session.generate(start=Start(clean, begin), **settings)
+    got = session.generate(start=Start(clean, strength=0.6), **settings)
+    assert torch.equal(got.latents, expected.latents)
+    assert len(got.report.plan) == 12
+    with pytest.raises(ZeusError, match=r"strength: got 0\.6 beside begin 3"):
+        Start(clean, 3, strength=0.6)

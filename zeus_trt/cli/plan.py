@@ -9,11 +9,12 @@ from zeus_trt.cli.options import writes
 
 
 @main.command(
-    exclusive=(("plan_text", "nfe", "ratio"), ("plan_text", "window"), ("nfe", "window")),
+    exclusive=(("plan_text", "nfe", "ratio", "preset"), ("plan_text", "window"), ("nfe", "window")),
     needs={"show_program": "scheduler", "predictor": "scheduler"},
 )
 @click.option("--steps", type=int, help="Evaluations of the denoiser.  [default: 50, or as many as --plan has]")
 @click.option("--ratio", type=int, help="Skipped steps after each full one.  [default: 3]")
+@click.option("--preset", help="medium, fast or turbo, instead of --ratio.")
 @click.option("--window", help="default, flow, none, or 0.2,0.1.  [default: default]")
 @click.option("--nfe", type=int, help="Spread this many full steps evenly, instead of --ratio.")
 @click.option("--plan", "plan_text", help="Describe this plan instead: FFFFXRFXRF, or a .json of calibrate.")
@@ -21,12 +22,12 @@ from zeus_trt.cli.options import writes
 @click.option("--predictor", help="Rule that fills skipped steps; needs --scheduler.  [default: zeus]")
 @click.option("--show-program", is_flag=True, help="Print what every full step does to the state; needs --scheduler.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Draw the plan over the sigmas.")
-def plan(steps, ratio, window, nfe, plan_text, scheduler, predictor, show_program, output) -> dict:
+def plan(plan_text, show_program, output, **options) -> dict:
     """Print a step plan: the string, its full steps, NFE and speed-up bound."""
     from zeus_trt.pictures import find_format
     from zeus_trt.planning import make_plan
 
-    planned = make_plan(steps, ratio, window, nfe, plan_text, scheduler, predictor)
+    planned = make_plan(text=plan_text, **options)
     if output:
         with writes(output) as temporary:
             planned.draw().save(temporary, format=find_format(output))
