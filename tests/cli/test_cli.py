@@ -229,7 +229,7 @@ def test_no_error_is_within_a_tolerance_that_is_no_number():
 
 
 def test_an_output_that_nobody_reads_is_no_error(monkeypatch):
-    def close(*args):
+    def close(**options):
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
     monkeypatch.setattr("zeus_trt.planning.make_plan", close)

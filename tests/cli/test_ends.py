@@ -89,7 +89,7 @@ def test_what_a_library_prints_and_numbers_that_json_lacks(monkeypatch):
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
 )
 def test_exit_codes(monkeypatch, error, code, said):
-    def fail(*args):
+    def fail(**options):
         raise error
 
     monkeypatch.setattr("zeus_trt.planning.make_plan", fail)
