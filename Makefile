@@ -30,7 +30,7 @@ test-lowest:
 	  tests/runtime/test_engine.py tests/runtime/test_acceleration_scope.py tests/export/test_export.py \
 	  tests/cli/test_cli.py tests/evaluation/test_quality.py
 
-# On a machine with CUDA, with the Python that has its torch; diffusers, click and pytest are all else that it needs.
+# On a machine with CUDA, with the Python that has its torch; diffusers, click, msgspec and pytest are all else that it needs.
 test-gpu: types
 	PYTHONPATH=.venv/types $(PYTHON) -m pytest -q --confcutdir=tests/gpu -p no:cacheprovider tests/gpu
 
@@ -51,9 +51,12 @@ $(READY): pyproject.toml
 	$(BIN)/pip install -q -e ".[dev]"
 	touch $(READY)
 
+docs: $(READY) types
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build -q --strict
+
 # The folders of the repository laid out as the package that they are installed as: mypy cannot see the mapping.
 types:
 	rm -rf .venv/types && mkdir -p .venv/types/zeus_trt
 	ln -s $(CURDIR)/zeus_trt/*.py $(CURDIR)/zeus_trt/cli $(addprefix $(CURDIR)/,zeus_graph export runtime evaluation calibration) .venv/types/zeus_trt/
 
-.PHONY: demo test test-all test-lowest test-gpu lint format types
+.PHONY: demo docs test test-all test-lowest test-gpu lint format types
