@@ -20,7 +20,7 @@ class Bench:
         solver: As in ``Setting``.
         backend: As in ``Setting``.
         batch: Samples at a time.
-        on_calls: Told after every batch how many denoiser evaluations it took, each sample's counted.
+        on_calls: Called after every batch with its number of denoiser evaluations, those of each sample.
     """
 
     def __init__(

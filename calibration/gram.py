@@ -64,10 +64,10 @@ class Gram:
     def feedback(self) -> np.ndarray:
         """(N,) float64: by how much an output moves when its model input moves by one.
 
-        The median over trajectories, the mean over probes; interpolated where no probe tells.
+        The median over trajectories, the mean over probes; interpolated where no probe measured it.
         """
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # evaluations that no probe tells of
+            warnings.simplefilter("ignore", RuntimeWarning)  # evaluations without a probe
             slopes = np.nanmean(np.nanmedian(self.responses, axis=0), axis=0)
         told = np.flatnonzero(~np.isnan(slopes))
         if not told.size:

@@ -45,7 +45,7 @@ def record(
         batch: Samples at a time. By one, a recording that goes on later is equal to the bit to one in a single go.
         path: A file that is written, whole, after every batch. If it holds recordings of the same kind already, the
             samples in it are not run again.
-        on_calls: Told after every batch how many denoiser evaluations it took.
+        on_calls: Called after every batch with its number of denoiser evaluations.
 
     Raises:
         ZeusError: The solver is not linear, the outputs are not finite, or ``path`` cannot be read or written.

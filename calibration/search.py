@@ -46,7 +46,7 @@ def search(
         nfe: Number of full steps, 3 or more.
         restarts: Random starts besides the regular ones.
         seed: Of the random starts.
-        on_start: Told 1 after every start that is done.
+        on_start: Called with 1 after every start that is done.
 
     Returns:
         The local optima, best predicted first within each order, the orders in turn.

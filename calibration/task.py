@@ -34,7 +34,7 @@ class Task:
         trajectories: A file for the recorded trajectories, which a later calibration finds; or none.
         max_calls: As in ``calibrate``.
         seed: Of the search.
-        on_calls: Told of denoiser evaluations as they are done.
+        on_calls: Called with the number of denoiser evaluations as they are done.
     """
 
     workload: Workload
@@ -104,7 +104,7 @@ def open_task(
             again. By default it is in the folder ``calibration`` of the bundle, named by all that determines it.
         keep_beside: The result, beside which the trajectories are kept where there is no bundle.
         seed: Of the samples and of the search.
-        on_calls: Told of denoiser evaluations as they are done.
+        on_calls: Called with the number of denoiser evaluations as they are done.
 
     Raises:
         ZeusError: No such model, prompts that are missing or not wanted, or a solver that cannot be traced.

@@ -48,7 +48,7 @@ class CellCache:
     """Records by key: one JSON and one safetensors file each; nothing is kept without a folder.
 
     Args:
-        folder: Where they lie.
+        folder: The folder that holds them.
     """
 
     def __init__(self, folder: Path | None):
@@ -74,7 +74,7 @@ class CellCache:
         return Record(file.runs, latents, images, file.trajectory_errors, file.nfe_equivalent)
 
     def save(self, key: str, record: Record, meaning: dict[str, Any]) -> None:
-        """Keeps a record, and beside it what the key stands for."""
+        """Keeps a record, and beside it what the key is a digest of."""
         from safetensors.torch import save_file
 
         if not self._folder:

@@ -60,7 +60,7 @@ def compare(
         trajectories: Measure the error after every step too, for the report.
         timed_images: Time runs of the first few samples only, so that rounds are short; all by default.
         command: What repeats it on the command line, for the report.
-        on_run: Told the number of full steps after every run.
+        on_run: Called with the number of full steps after every run.
 
     Raises:
         ZeusError: An unknown metric, a folder that cannot be made, or the fault of the first cell where none ran.

@@ -44,7 +44,7 @@ class Speedup:
         median: Of the rounds.
         min: The least.
         max: The largest.
-        low: The median lies between this and ``high`` with 95 %; below six rounds they are the least and the largest.
+        low: The median is between this and ``high`` with 95 %; below six rounds they are the least and the largest.
         high: See ``low``.
         num_rounds: How many rounds; one has no spread.
     """

@@ -21,7 +21,7 @@ HEAD = (
 def pair_peers(rows: Sequence[Row]) -> tuple[Sequence[str], list[list[str]]] | None:
     """Head and lines of the table; None without peers that ran, or without skipped runs of the same engine.
 
-    Each cache stands beside the best skipped run of its group that is not slower, and the best one of no more work.
+    Each cache is paired with the best skipped run of its group that is not slower, and the best one of no more work.
     """
     lines = []
     for peer in rows:

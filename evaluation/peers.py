@@ -67,7 +67,7 @@ class Peer:
 
 @dataclass(frozen=True)
 class Situation:
-    """What a peer is told about the runs.
+    """What a peer knows about the runs.
 
     Args:
         num_evaluations: Calls of the denoiser per run.

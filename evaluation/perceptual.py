@@ -1,4 +1,4 @@
-"""LPIPS and FID: measured where their weights lie on this machine, never downloaded."""
+"""LPIPS and FID: measured where their weights are on this machine, never downloaded."""
 
 import importlib.util
 from functools import cache

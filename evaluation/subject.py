@@ -30,7 +30,7 @@ class EngineFacts:
     """An engine that was opened.
 
     Args:
-        identity: All that tells it from others, as JSON data.
+        identity: All that distinguishes it from others, as JSON data.
         load_seconds: How long opening took.
         build_seconds: How long it was built, if it says so.
         problem: Why it could not be opened; None if it was.
@@ -51,7 +51,7 @@ class Subject:
         workload: What runs.
         engines: By backend; those that could not be opened too.
         asked: Backends that were asked for, ``auto`` by the name of what it became.
-        module: The eager denoiser that the ``eager`` backend calls; None if there is none.
+        module: The eager denoiser that the ``eager`` backend calls; None without one.
         denoiser_class: Name of its class, whether it is here or not; None if it is not known.
     """
 

@@ -56,7 +56,7 @@ def list_columns(comparison: Comparison) -> list[Column]:
 
 
 def merge_names(comparison: Comparison) -> list[Column]:
-    """The columns, all that tells the runs apart in the first one."""
+    """The columns, all that distinguishes the runs in the first one."""
     names = {id(row): name for row, name in zip(comparison.rows, name_rows(comparison), strict=True)}
     others = [column for column in list_columns(comparison) if column.part != WHICH or column.name == "NFE"]
     return [Column("", "", lambda row: names[id(row)], WHICH), *others]

@@ -80,7 +80,7 @@ class Workload(Protocol):
         Args:
             setting: How.
             numbers: Which samples.
-            on_step: Told every step as it is done, with the output that the solver used, after guidance. It makes
+            on_step: Called with every step as it is done and the output that the solver used, after guidance. It makes
                 the run go step by step.
             on_call: Called after every call of the denoiser.
         """

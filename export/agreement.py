@@ -150,7 +150,7 @@ def compare(
         cases: What to run.
         backend: Name of the engine, for the record.
         tolerance: Largest relative error that is accepted.
-        explain: What to say of a case where the engine, and not the reference, gives what is not finite.
+        explain: What to say of a case where the engine, and not the reference, returns values that are not finite.
 
     Raises:
         ZeusError: An output is not finite, or the error is above ``tolerance``.

@@ -19,9 +19,9 @@ class Symbol:
     Args:
         name: Its name, after the setting that moves it; ``tokens`` if several do.
         sizes: Its observed sizes, of the base run first.
-        factors: Symbols that it is a product of; none if it stands alone.
+        factors: Symbols that it is a product of; empty for a plain size.
         scale: What that product is multiplied with.
-        setting: The setting that moves it, ``height x width`` if their product does; empty if it is no such.
+        setting: The setting that moves it, ``height x width`` if their product does; empty if no setting does.
         unit, offset: The setting is ``unit * size + offset``.
     """
 
@@ -61,7 +61,7 @@ def find_symbols(
 
 
 def find_unit(symbol: Symbol, base: Mapping[str, Any], varied: Mapping[str, Any]) -> Symbol:
-    """The symbol with the setting that moves it, as the runs of ``find_symbols`` tell: a line through two of them.
+    """The symbol with the setting that moves it, read off the runs of ``find_symbols``: a line through two of them.
 
     Args:
         symbol: What was found.

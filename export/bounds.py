@@ -86,7 +86,7 @@ class Bounds:
         return any(bound.lower > 0 for bound in self._bound(expression))
 
     def _bound(self, expression: sympy.Basic) -> Iterator[ValueRanges]:
-        """Where an expression can be; the ways to write it have bounds of their own."""
+        """Where an expression can be; each way to write it has other bounds."""
         ranges = {symbol: bounds for symbol, bounds in self._ranges().items() if symbol in expression.free_symbols}
         if expression.free_symbols - ranges.keys():
             return

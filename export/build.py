@@ -55,7 +55,7 @@ def build_engine(
         options: For TensorRT and TensorRT-RTX.
         trace: Gives the denoiser as an exported program, inputs in the manifest's order; for AOTInductor.
         on_progress: Called with what the builder is at, and how far it has come; what it raises cancels the build.
-        say: Takes a line: why there is a build, or that there is none.
+        say: Called with a line: why an engine is built, or that none is.
 
     Raises:
         ZeusError: Something is asked that the backend or this machine cannot do, or the build fails.
@@ -122,7 +122,7 @@ def plan_engine(
 def check_backend(
     backend: str, gpu: str | Sequence[str] | None = None, options: TensorRTOptions | None = None
 ) -> tuple[str, Target]:
-    """Version of the library that builds, and what it builds for; nothing of the bundle is needed to tell.
+    """Version of the library that builds, and what it builds for; the bundle is not read.
 
     Raises:
         ZeusError: No such backend, its library is missing, or it has not the options or the GPU.
@@ -209,7 +209,7 @@ def _build_aot(
 ) -> None:
     if trace is None:
         raise ZeusError(
-            "aot-inductor: got a bundle alone; expected the model as well, which a graph cannot stand for. "
+            "aot-inductor: got a bundle alone; expected the model as well, since a graph cannot replace it. "
             "Give the model that the bundle was exported from."
         )
     program = trace()

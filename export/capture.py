@@ -56,9 +56,9 @@ class Capture:
         symbols: The sizes that vary, factors before products.
         constants: The arguments that are no tensors and never change, by path.
         guidance: ``batched`` where the rows of a call hold the latents of every image twice, ``sequential`` where each
-            branch is a call, ``embedded`` where the denoiser is told the scale as ``guidance``, or ``none``.
-        guidance_factor: What the scale is multiplied with where the denoiser is told it; None if it is not known.
-        timestep_scale: What the solver's timesteps are multiplied with; None where the denoiser is told no multiple.
+            branch is a call, ``embedded`` where the denoiser reads the scale as ``guidance``, or ``none``.
+        guidance_factor: What the scale is multiplied with where the denoiser reads it; None if it is not known.
+        timestep_scale: What the solver's timesteps are multiplied with; None where the denoiser reads another time.
         output_axes: A size or a symbol's name per axis of the output.
         state_axes: The same, of the part of the latents that changes with the step. That is the solver's part: an
             inpainting model takes more channels, which stay.
@@ -97,7 +97,7 @@ def capture(pipeline: Any, settings: Settings, component: str | None = None) -> 
         component: The denoiser's name; needed where the pipeline has two.
 
     Raises:
-        ZeusError: A wrong component, settings that do not fit, or calls that no graph of tensors can stand for.
+        ZeusError: A wrong component, settings that do not fit, or calls that no graph of tensors can replace.
     """
     component = component or _choose_component(pipeline, settings)
     denoiser = find_denoiser(pipeline, component)

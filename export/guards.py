@@ -73,7 +73,7 @@ def _find_assertion(graph: torch.fx.Graph, expression: str) -> str:
 
 
 def _compares_strides(expression: sympy.Basic) -> bool:
-    """Torch looks whether a size is 1 to broadcast it; any other inequality of its own is one of strides."""
+    """Torch looks whether a size is 1 to broadcast it; every other inequality of torch itself compares strides."""
     return isinstance(expression, sympy.Ne) and not {sympy.S.One, sympy.S.Zero} & {*expression.args}
 
 

@@ -46,7 +46,7 @@ class Imitation:
         try:
             with torch.device("meta"):
                 return _forward(self._meta_twin, on_meta)
-        except Exception:  # shapes that depend on data, or arguments that the model refuses: running it tells which
+        except Exception:  # shapes that depend on data, or arguments that the model refuses: running it shows which
             return _forward(make_twin(self._denoiser), arguments)
 
     def _make_noise(self, like: torch.Tensor) -> torch.Tensor:

@@ -74,7 +74,7 @@ def _name_guards(guards: Iterator[Guard], names: Mapping[sympy.Symbol, sympy.Sym
     for guard in guards:
         condition = guard.expression.xreplace(names)
         if condition == sympy.true or not condition.free_symbols & {*names.values()}:
-            continue  # a condition on data alone, such as how many tokens are masked, is none on sizes
+            continue  # a condition on data alone, such as how many tokens are masked, says nothing of sizes
         if strange := condition.free_symbols - {*names.values()}:
             raise _refuse(guard, f"{condition}, where {min(map(str, strange))} is no size of an input")
         for part in sympy.And.make_args(condition):

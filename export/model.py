@@ -114,7 +114,7 @@ def _check_inputs(denoiser: torch.nn.Module) -> None:
     if extra := sorted(required - _TAKES):
         raise ZeusError(
             f"model: got {type(denoiser).__name__}, which needs {', '.join(extra)}; expected a denoiser of latents, "
-            "timestep and class labels, which are all that a bare folder tells how to make. Save its whole pipeline, "
+            "timestep and class labels, which are all that can be made for a bare folder. Save its whole pipeline, "
             "and call export_pipeline()."
         )
 

@@ -31,7 +31,7 @@ def find_blocks_to_keep(
 ) -> tuple[str, ...]:
     """The smallest blocks that make fp16 finite if they run in float32, found by trying.
 
-    A block takes and gives values that fit in fp16: what overflows lies inside.
+    A block takes and gives values that fit in fp16: the overflow is inside.
 
     Args:
         denoiser: The user's module.

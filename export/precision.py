@@ -136,7 +136,7 @@ def _cast(value: Any, dtype: torch.dtype | None) -> Any:
 
 
 def _find_blocks(module: torch.nn.Module, patterns: Sequence[str]) -> tuple[str, ...]:
-    """Names of the modules that fit a pattern and lie in no other that does."""
+    """Names of the modules that fit a pattern and are inside no other that does."""
     names = [name for name, _ in module.named_modules() if name]
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names):

@@ -27,7 +27,7 @@ class Call:
         step: Calls of ``scheduler.step`` before it: the index of the step it belongs to.
         branch: Calls before it in the same step, such as 1 for the second branch of guidance.
         output_shape: Shape of the first tensor that the denoiser returns.
-        time: The timestep that ``scheduler.step`` was told in this step; None if the pipeline did not come so far.
+        time: The timestep that ``scheduler.step`` received in this step; None if the pipeline did not reach it.
     """
 
     arguments: Mapping[str, Any]
@@ -94,7 +94,7 @@ def find_denoiser(pipeline: Any, component: str) -> torch.nn.Module:
     """The pipeline's component of that name.
 
     Raises:
-        ZeusError: There is none, it is no module, or it is no diffusers pipeline with a scheduler.
+        ZeusError: The component is missing or not a module, or the pipeline has no scheduler.
     """
     check_single(pipeline)
     parts = pipeline.components
@@ -108,7 +108,7 @@ def find_denoiser(pipeline: Any, component: str) -> torch.nn.Module:
 
 
 def check_single(pipeline: Any) -> None:
-    """Refuses what is no diffusers pipeline with one loop.
+    """Refuses anything but a diffusers pipeline with one loop.
 
     Raises:
         ZeusError: It has no scheduler, or is made of other pipelines.
@@ -176,7 +176,7 @@ class _Recorder:
 
 
 def subclass(base: type, **methods: Callable) -> type:
-    """A class that the pipeline cannot tell from ``base``."""
+    """A class that a pipeline takes for ``base``."""
     return type(base.__name__, (base,), {**methods, "__module__": base.__module__, "__qualname__": base.__qualname__})
 
 

@@ -17,7 +17,7 @@ from zeus_trt.runtime.pipelines.arguments import Arguments, flatten
 
 
 def run_pipeline(pipeline: Any, **arguments: Any) -> Any:
-    """Calls a pipeline with arguments of its own ``__call__``; three steps unless told otherwise."""
+    """Calls a pipeline with arguments of its ``__call__``; three steps by default."""
     return pipeline(**{"num_inference_steps": 3, **arguments})
 
 
@@ -48,7 +48,7 @@ class Run:
         output_shape: Of the first call.
         changing: The leaves that change from one step to the next: name -> shape of the leading part that does.
         scales: Of each of those what the solver's timesteps are multiplied with to get it; None if it is no multiple.
-        calls_per_step: 2 where each branch of guidance is a call of its own.
+        calls_per_step: 2 where each branch of guidance is a separate call.
     """
 
     arguments: Arguments

@@ -74,7 +74,7 @@ def build_tensorrt(
     """Builds the engine of ``spec`` and writes it to ``output``.
 
     Args:
-        onnx: The strongly typed graph; its weights lie beside it.
+        onnx: The strongly typed graph; its weights are beside it.
         spec: What to build.
         output: The engine file.
         timing_cache: Measured kernel times to start from and to add to; unchanged if the build fails. TensorRT-RTX

@@ -1,4 +1,4 @@
-"""How a pipeline turns the solver's timesteps into what its denoiser is told."""
+"""How a pipeline turns the solver's timesteps into those that its denoiser reads."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ def find_timestep_scale(times: Sequence[float | None], told: Sequence[torch.Tens
 
     Args:
         times: The solver's timestep at each call of the denoiser.
-        told: What the denoiser was told at each: () or (batch,).
+        told: The timestep that the denoiser received at each: () or (batch,).
 
     Returns:
         The factor; None where a timestep is not known, the rows of a call differ, or it is no multiple (Lumina's

@@ -25,7 +25,7 @@ def masked_fill(tensor: Any, mask: Any, value: Any) -> Any:
 
 
 def concatenate(tensors: Sequence[Any], dim: int = 0) -> Any:
-    """``aten.cat`` promotes its tensors to one type; ONNX's Concat wants them of one type."""
+    """``aten.cat`` promotes its tensors to one type; ONNX's Concat takes one type only."""
     tensors = [tensor for tensor in tensors if tensor.shape != (0,)]
     widest = max((tensor.dtype for tensor in tensors), key=lambda dtype: (dtype.is_floating_point(), dtype.bitwidth))
     tensors = [tensor if tensor.dtype == widest else op.Cast(tensor, to=widest) for tensor in tensors]

@@ -42,7 +42,7 @@ class Stopwatch:
 
 
 class Border(Protocol):
-    """What lies between the solver's latents and those of the engine."""
+    """Converts between the solver's latents and those of the engine."""
 
     def enter(self, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Inputs of the engine."""
@@ -61,7 +61,7 @@ class ModelCall:
         conditioning: Constant inputs of the engine, each (batch, ...).
         latents_name: The engine's name for the noisy latents.
         border: Between the solver's latents and the engine's; by default they are the same.
-        guidance: Maps the denoiser to a guided one, such as ``ClassifierFreeGuidance``; by default there is none.
+        guidance: Maps the denoiser to a guided one, such as ``ClassifierFreeGuidance``; none by default.
         interval: Evaluations that are guided; all by default.
         on_call: Called after every full step.
     """

@@ -15,7 +15,7 @@ from zeus_trt.runtime.latents import constant_axes, name_constant
 
 
 class Sizes:
-    """The sizes of one request by symbol, as its tensors tell them.
+    """The sizes of one request by symbol, read off its tensors.
 
     Args:
         symbols: The sizes that vary, with their limits.
@@ -68,7 +68,7 @@ def _is_usable(name: str, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def list_conditioning(manifest: Manifest) -> dict[str, TensorSpec]:
-    """What a model wants to be given besides latents and timestep, by name."""
+    """The inputs of a model besides latents and timestep, by name."""
     specs = {spec.name: spec for spec in manifest.inputs[2:]}
     if constant := name_constant(manifest):
         specs[constant] = replace(manifest.latents, name=constant, axes=constant_axes(manifest))
@@ -76,7 +76,7 @@ def list_conditioning(manifest: Manifest) -> dict[str, TensorSpec]:
 
 
 def check_names(thing: str, given: Any, expected: Mapping[str, TensorSpec], optional: Sequence[str] = ()) -> None:
-    """Refuses what is no mapping of the expected names, of which ``optional`` ones may be missing."""
+    """Refuses unexpected and missing names; ``optional`` ones may be missing."""
     names = {*given}
     if names - expected.keys() or expected.keys() - names - {*optional}:
         raise ZeusError(

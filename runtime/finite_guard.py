@@ -11,7 +11,7 @@ class FiniteGuard:
     """Finds the first full step of a trajectory whose output is not finite.
 
     Args:
-        device: Where the outputs lie. On the CPU each is checked at once; elsewhere the device remembers the first bad
+        device: Where the outputs are. On the CPU each is checked at once; elsewhere the device remembers the first bad
             step, and nothing waits for it before ``finish``.
     """
 

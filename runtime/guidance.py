@@ -18,7 +18,7 @@ class Guidance:
     """How a trajectory is guided.
 
     Args:
-        scale: 1 turns classifier-free guidance off. A denoiser that has an input ``guidance`` is told the scale, and
+        scale: 1 turns classifier-free guidance off. A denoiser with an input ``guidance`` reads the scale there, and
             is not guided otherwise, unless that input is given as conditioning.
         negative: Conditioning of the unconditional rows, by input name; for models with class labels the null class
             by default.

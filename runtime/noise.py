@@ -27,7 +27,7 @@ def draw_noise(shape: Sequence[int], seed: int | Sequence[int]) -> torch.Tensor:
         seed: Of the whole batch; or one of each row, which then has the same noise in every batch.
 
     Raises:
-        ZeusError: A seed that is none, another number of seeds than rows, or more than fits in memory.
+        ZeusError: Not a seed, another number of seeds than rows, or more than fits in memory.
     """
     return draw_from(make_generators(read_seed(seed)), shape)
 
@@ -88,7 +88,7 @@ def check_memory(name: str, shape: Sequence[int], copies: int = 1) -> None:
         copies: How many there are at the same time.
 
     Raises:
-        ZeusError: A size that is none, or fewer bytes are free.
+        ZeusError: Not a size, or fewer bytes are free.
     """
     if wrong := [size for size in shape if not is_whole(size) or size < 0]:
         raise ZeusError(f"{name}: got a size of {show(wrong[0])}; expected whole numbers. Change it.")

@@ -111,7 +111,7 @@ class SettledRequest(Request):
 
 
 def check_count(name: str, value: Any, least: int) -> None:
-    """Refuses what is no whole number of at least ``least``, or more than anything is run with.
+    """Refuses anything but a whole number from ``least`` to the limit of its kind.
 
     Raises:
         ZeusError: Such a value.
@@ -128,7 +128,7 @@ def check_run(num_steps: Any, num_images: Any, seed: Any) -> None:
         seed: A whole number of 64 bits.
 
     Raises:
-        ZeusError: One of them is none, or out of range.
+        ZeusError: One of them is not a whole number, or out of range.
     """
     check_count("num_steps", num_steps, 1)
     check_count("num_images", num_images, 1)
@@ -136,7 +136,7 @@ def check_run(num_steps: Any, num_images: Any, seed: Any) -> None:
 
 
 def check_threshold(threshold: Any) -> None:
-    """Refuses what is no threshold of drift."""
+    """Refuses anything but a threshold of drift."""
     is_number = isinstance(threshold, Real) and not isinstance(threshold, bool)
     if threshold is not None and not (is_number and threshold > 0):
         raise ZeusError(f"drift_threshold: got {threshold!r}; expected a number above 0, or infinity. Change it.")

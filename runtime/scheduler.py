@@ -25,7 +25,7 @@ SOLVERS: dict[str, tuple[str, dict[str, Any]]] = {
 _FLOW = {
     "euler": "FlowMatchEulerDiscreteScheduler",
     "heun": "FlowMatchHeunDiscreteScheduler",
-}  # those of flow matching are classes of their own; the multistep ones take flow sigmas
+}  # flow matching has its own classes of these; the multistep ones take flow sigmas
 
 
 def load_scheduler(config_file: Path) -> Any:

@@ -108,7 +108,7 @@ class Session:
         """Conditioning of ``num_images`` images: their labels, repeated as needed; all classes in turn by default.
 
         Raises:
-            ZeusError: Labels for a model that has none.
+            ZeusError: Labels for a model without class labels.
         """
         known = self.bundle.manifest.labels
         if known is None:

@@ -27,7 +27,7 @@ class Solver:
     """Makes sampling programs; needs diffusers only for schedules that the bundle does not store. Threads may share it.
 
     Args:
-        bundle: Where stored programs and the scheduler's config lie.
+        bundle: It holds stored programs and the scheduler's config.
         scheduler: A diffusers scheduler to use instead of the bundle's.
     """
 

@@ -22,7 +22,7 @@ from zeus_trt.runtime.start import Start, add_noise, keep_outside
 from zeus_trt.runtime.steppers import Blend, ProgramStepper, Step, Stepper
 from zeus_trt.zeus_graph.sampling_program import SamplingProgram
 
-_EMBEDDED = "guidance"  # diffusers' name of the input that is told the scale
+_EMBEDDED = "guidance"  # diffusers' name of the input that reads the scale
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class Trajectory:
             factor = self._manifest.guidance_factor
             if factor is None:
                 raise ZeusError(
-                    "guidance: got none for a denoiser that is told its scale in a unit of its own; expected it in the "
+                    "guidance: got none for a denoiser that reads its scale in an unknown unit; expected it in the "
                     "conditioning, as the pipeline gives it."
                 )
             given[_EMBEDDED] = torch.full((batch,), self.request.guidance.scale * factor)

@@ -132,7 +132,7 @@ class StepPlan:
         """Full at the given indices; the skipped steps of every gap alternate X, R, X, ...
 
         Raises:
-            ZeusError: A number of steps out of range, or indices that are none of theirs.
+            ZeusError: A number of steps out of range, or indices outside of it.
         """
         num_steps = check_count("num_steps", num_steps, 1, MAX_STEPS)
         full = _read_indices(full_steps, num_steps)

@@ -57,7 +57,7 @@ def _drop_dependent(
 
 
 def _dependent_row(matrix: np.ndarray) -> tuple[int, np.ndarray] | None:
-    """A row but the first that the others make, and the weights that make it; None if there is none to drop.
+    """Finds a row, not the first, that is a linear combination of the others: (row, weights), or None.
 
     Of the rows in a dependency, the one that takes the smallest weights in units of the rows' lengths.
     """

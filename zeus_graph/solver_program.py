@@ -201,7 +201,7 @@ class SolverProgram:
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "SolverProgram":
-        """Reads a file that ``save`` wrote; raises ZeusError where there is none."""
+        """Reads a file that ``save`` wrote; raises ZeusError for any other."""
         return cls.from_json(json_file.load(path, _THING))
 
 

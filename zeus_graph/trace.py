@@ -40,7 +40,7 @@ def trace(scheduler: Any, num_steps: int, *, begin: int = 0, **schedule: Any) ->
         num_steps: Number of steps, as given to ``set_timesteps``.
         begin: Index of the first evaluation in ``scheduler.timesteps`` (image to image).
         **schedule: More arguments of ``set_timesteps``: ``sigmas``, ``timesteps``, ``mu`` ...
-            ``sigmas`` and ``timesteps`` stand in for the number of steps.
+            ``sigmas`` and ``timesteps`` replace the number of steps.
 
     Raises:
         UntraceableError: The scheduler is not linear, not deterministic, its ``step`` cannot be called with just

@@ -22,10 +22,10 @@ def run_demo(
     Times are those of one digit, so that a round is over before the machine's speed changes.
 
     Args:
-        output: Folder for ``bundle`` and the report; what is there from an earlier demo of the same versions is kept.
+        output: Folder for ``bundle`` and the report; the results of an earlier demo of the same versions are kept.
         num_images: Digits of each run.
         rounds: Timed runs of each ratio.
-        on_run: Told the number of full steps after every run.
+        on_run: Called with the number of full steps after every run.
         say: Takes a line of progress.
     """
     from zeus_trt.evaluation.cells import make_cells

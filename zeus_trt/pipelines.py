@@ -127,7 +127,7 @@ def _find_class(model: str) -> Any:
 def _check_negative(
     name: str, takes: Mapping[str, inspect.Parameter], given: Mapping[str, Any], pipeline: Any = None
 ) -> None:
-    """Refuses a negative prompt that nothing would read: guidance is off, or the denoiser is told its scale."""
+    """Refuses a negative prompt that nothing would read: guidance is off, or the denoiser reads its scale."""
     if given["negative_prompt"] is None:
         return
     asked = "true_cfg_scale" if "true_cfg_scale" in takes else "guidance_scale"
@@ -136,7 +136,7 @@ def _check_negative(
         scale = takes[asked].default
     told = getattr(getattr(getattr(pipeline, "unet", None), "config", None), "time_cond_proj_dim", None)
     if told or (isinstance(scale, int | float) and scale <= 1):
-        found = f"{asked} is {scale:g}" if not told else "its denoiser is told the scale"
+        found = f"{asked} is {scale:g}" if not told else "its denoiser reads the scale as an input"
         raise ZeusError(
             f"{name_option('negative_prompt')}: got it for a {name} without guidance ({found}); expected guidance "
             "above 1, without which nothing reads it. Leave it out, or raise the scale."
@@ -191,7 +191,7 @@ def _take_image(pipeline: Any) -> Any:
     needed = [argument for argument in ("mask_image", "control_image") if argument in takes]
     if needed:
         raise ZeusError(
-            f"--image: got one for a {name}, which wants a {needed[0]} as well; expected a pipeline of one picture. "
+            f"--image: got one for a {name}, which needs a {needed[0]} as well; expected a pipeline of one picture. "
             "Call it from Python, or choose another."
         )
     return pipeline

@@ -81,7 +81,7 @@ def make_plan(
         predictor: The rule that fills skipped steps of the program; by default a calibrated plan's own, else ``zeus``.
 
     Raises:
-        ZeusError: An invalid plan, two of the ways to give one, no such scheduler, or one that is not linear.
+        ZeusError: An invalid plan, two of the ways to give one, a missing scheduler, or one that is not linear.
     """
     _check_one(plan=text, nfe=nfe, ratio=ratio, preset=preset)
     _check_one(plan=text, window=window)

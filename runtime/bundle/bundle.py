@@ -19,7 +19,7 @@ _COPY = "Copy the whole folder, or export the model again."
 @dataclass(frozen=True)
 class Bundle:
     """A folder whose listed files are all there and unchanged since export. Other files in it are not read here: its
-    engines have records of their own.
+    engines have their own records.
 
     Small files are read, compared with the manifest and used as one: the bytes that were checked are those in use.
     The graph and its weights are too large to hold: they are compared when the bundle opens, and once more before an

@@ -33,7 +33,7 @@ def check_place(path: Path, root: Path) -> tuple[str, ...]:
             return (f"its file {path.name} is missing",)
         return (f"its file {path.name} cannot be found ({getattr(error, 'strerror', None) or error})",)
     if not inside:
-        return (f"its file {path.name} lies outside of the bundle",)
+        return (f"its file {path.name} is outside of the bundle",)
     return () if is_file else (f"its file {path.name} is no file",)
 
 

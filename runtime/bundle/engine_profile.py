@@ -20,7 +20,7 @@ class ShapeRange:
             raise ValueError("a range of shapes has a smallest, best and largest of different axes")
 
     def takes(self, shape: Sequence[int]) -> bool:
-        """Whether every axis of ``shape`` lies between the smallest and the largest."""
+        """Whether every axis of ``shape`` is between the smallest and the largest."""
         return len(shape) == len(self.min) and all(
             low <= size <= high for low, size, high in zip(self.min, shape, self.max, strict=True)
         )
@@ -49,7 +49,7 @@ def check_shapes(
         symbols: What these names are in pixels, for the message.
 
     Raises:
-        ZeusError: An input is missing or unknown, or an axis lies outside the profile.
+        ZeusError: An input is missing or unknown, or an axis is outside the profile.
     """
     if shapes.keys() != profile.keys():
         raise ZeusError(

@@ -118,7 +118,7 @@ class EngineRecord:
 
 
 def explain(found: EngineSpec, wanted: EngineSpec) -> tuple[str, ...]:
-    """Why ``found`` cannot stand for ``wanted``, a field at a time; nothing if their keys are equal."""
+    """Why ``found`` cannot replace ``wanted``, a field at a time; nothing if their keys are equal."""
     reasons = []
     for name in (spec.name for spec in fields(EngineSpec)):
         old, new = getattr(found, name), getattr(wanted, name)

@@ -75,8 +75,8 @@ class SymbolSpec:
         name: Its name, as in the axes.
         observed: The sizes it was exported and verified at.
         multiple_of: What the size must be a multiple of.
-        maximum: The largest size that the graph takes, None if there is none.
-        factors: Symbols that it is a product of, none if it stands alone.
+        maximum: The largest size that the graph takes, None without a limit.
+        factors: Symbols that it is a product of, empty for a plain size.
         scale: What that product is multiplied with, a fraction such as ``1/4``.
         setting: The argument of the pipeline that moves it; ``height x width`` where it is their product that does.
         unit: What one more of it is of that argument, such as 8 pixels.
@@ -175,12 +175,12 @@ class Manifest:
     shape (batch,); the others are conditioning. ``constants`` are the arguments of the
     denoiser that are no tensors, baked into the graph, by their place in its ``forward``.
     ``guidance`` is how the pipeline guides: ``batched`` (one call, the batch doubled), ``sequential`` (a call per
-    branch), ``embedded`` (the denoiser is told the scale as its input ``guidance``,
+    branch), ``embedded`` (the denoiser reads the scale as its input ``guidance``,
     times ``guidance_factor``: 1 for FLUX, 1000 for HunyuanVideo, None if it is not known) or ``none``.
     ``state_axes`` are the axes of the part of the latents that the solver steps, all of them if empty: an inpainting
     model takes more channels, which stay. ``precision`` is that of the graph, ``keep_fp32`` the patterns of the modules
     that run in float32 in it all the same. ``timestep_scale`` is what the scheduler's timesteps are multiplied with
-    (0.001 for FLUX), None where the pipeline tells its denoiser another time. ``strength_rule`` is how the pipeline's
+    (0.001 for FLUX), None where the denoiser reads another time. ``strength_rule`` is how the pipeline's
     family rounds an image-to-image strength (``STRENGTH_RULES``), None where it takes no strength. ``relations`` are
     what the sizes must satisfy together, such as ``height > width`` where the model branches on it. ``adapters`` are
     those that were active or fused in the exported denoiser, name -> scale as ``set_adapters`` takes it.

@@ -39,7 +39,7 @@ def find_data_folder() -> Path:
 
 
 def read_key() -> bytes | None:
-    """The key; None if there is none yet.
+    """The key; None before it is made.
 
     Raises:
         ZeusError: A file that others can read or could have written, or that holds no key.
@@ -66,7 +66,7 @@ def read_key() -> bytes | None:
 
 
 def make_key() -> bytes:
-    """The key, made if there is none yet. Of several processes that make it at once one wins, and all return its key.
+    """The key, made at the first use. Of several processes that make it at once one wins, and all return its key.
 
     Raises:
         ZeusError: As ``read_key``, or the data folder cannot be written.

@@ -142,7 +142,7 @@ def check_sizes(symbols: Sequence[SymbolSpec], relations: Sequence[Relation], si
         sizes: By symbol. Limits, products and relations of sizes that are not known yet are left out.
 
     Raises:
-        ZeusError: A size outside of its limits, a product that is none, or a relation that does not hold.
+        ZeusError: A size outside of its limits, a product that does not fit, or a relation that does not hold.
     """
     specs = {symbol.name: symbol for symbol in symbols}
     for name, size in sizes.items():

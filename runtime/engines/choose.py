@@ -36,7 +36,7 @@ def choose_engine(
     """Opens the best engine that runs here.
 
     Args:
-        bundle: Where its engines lie.
+        bundle: The bundle with its engines.
         backend: One of ``BACKENDS``, or ``auto``.
         device: Where it shall run; by default a GPU if there is one that serves, else the CPU.
         cuda_graph: Replay it from a CUDA graph, which saves the launches of a small model; not of ONNX Runtime.
@@ -75,7 +75,7 @@ def _list_devices() -> tuple[str, ...]:
 
 
 def check_device(device: str | torch.device) -> torch.device:
-    """The device of that name; raises ZeusError if there is no such kind."""
+    """The device of that name; raises ZeusError for an unknown kind."""
     try:
         return torch.device(device)
     except (RuntimeError, TypeError) as error:

@@ -24,7 +24,7 @@ class CudaGraphs:
     Args:
         denoiser: What is captured. It must not wait for the device.
         device: The CUDA device.
-        addresses: Told at each call where the denoiser's own memory lies.
+        addresses: Called at each call; returns the addresses of the denoiser's memory.
     """
 
     def __init__(self, denoiser: Denoiser, device: torch.device, addresses: Callable[[], Hashable] = lambda: None):
@@ -36,7 +36,7 @@ class CudaGraphs:
         self._done: torch.cuda.Event | None = None
 
     def __call__(self, **inputs: torch.Tensor) -> torch.Tensor:
-        """Replays the graph of these shapes, capturing it first if there is none.
+        """Replays the graph of these shapes, capturing it at the first call.
 
         Returns:
             The model output, a new tensor.

@@ -26,7 +26,7 @@ class EngineInfo:
     Args:
         backend: Its kind, such as ``onnxruntime``.
         precision: ``fp32``, ``fp16`` or ``bf16``; that of its latents.
-        device: Where it runs, and where its output lies.
+        device: Where it runs, and where its output is.
         profile: Shapes that it takes; None if it takes any.
         bytes: Size of its weights or files.
     """

@@ -19,7 +19,7 @@ class Processor:
 
 
 def find_gpu(device: str | torch.device = "cuda") -> Processor | None:
-    """The GPU that torch uses as ``device``; None if there is none."""
+    """The GPU that torch uses as ``device``; None without one."""
     if not torch.cuda.is_available():
         return None
     major, minor = torch.cuda.get_device_capability(device)

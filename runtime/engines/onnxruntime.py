@@ -32,13 +32,13 @@ _ONNX_TYPES = {  # numbers of onnx.TensorProto: numpy has no bfloat16
 
 
 class OnnxRuntimeEngine(Engine):
-    """An ONNX graph as a denoiser. Its tensors are bound where they lie: nothing is copied to the host on CUDA.
+    """An ONNX graph as a denoiser. Its tensors are bound where they are: nothing is copied to the host on CUDA.
 
     The CUDA provider is untested on hardware; the CPU runs through the same binding. ONNX Runtime has a stream of its
     own there: each call waits for torch's current stream before, and for its own after.
 
     Args:
-        onnx: The graph; its weights lie beside it.
+        onnx: The graph; its weights are beside it.
         provider: Execution provider. A provider that the session does not end up with is
             an error, never a silent fallback.
         num_threads: Threads of one call; all physical cores by default.

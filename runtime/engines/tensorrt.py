@@ -34,7 +34,7 @@ class TensorRTEngine(Engine):
 
     Untested on hardware: its tests run against a double of the module.
 
-    Threads may share it, each on a stream of its own: every stream has its own execution context. All share one block
+    Threads may share it, each on its own stream: every stream has an execution context. All share one block
     of scratch memory, so that calls on several streams run one after the other on the device.
 
     Args:

@@ -55,7 +55,7 @@ def accelerate(
         engine: A session of a bundle of this pipeline, or the bundle: its engine is called instead of the denoiser.
         check: Compare the engine's first output with the denoiser's own, which costs a call of it; and again in the
             first run after a change of the denoiser. Adapters are compared by name in any case.
-        drift_threshold: As in ``Session.generate``: the report tells the drift, and a larger one makes a step full.
+        drift_threshold: As in ``Session.generate``: the report holds the drift, and a larger one makes a step full.
         on_step: Called with every step as it is done.
         on_call: Called after every call of the denoiser.
 
@@ -66,7 +66,7 @@ def accelerate(
     Raises:
         ZeusError: No pipeline with a scheduler and a denoiser, one that is made of whole pipelines, another argument
             than these, or a bundle of another pipeline. The twin raises it where a run does not work in steps of a
-            denoiser and ``scheduler.step``, and where an engine does not stand for the denoiser as it is.
+            denoiser and ``scheduler.step``, and where an engine does not agree with the denoiser.
     """
     parts = list_parts(pipeline)
     if any(is_stand_in(part) for part in (pipeline, scheduler, *parts.values())):

@@ -35,7 +35,7 @@ class Arguments:
 
     @property
     def constants(self) -> dict[str, Any]:
-        """The leaves that are none."""
+        """The leaves that are not tensors."""
         return {name: leaf for name, leaf in self.leaves.items() if not isinstance(leaf, torch.Tensor)}
 
     def nest(self, leaves: Mapping[str, Any]) -> dict[str, Any]:

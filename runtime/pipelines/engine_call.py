@@ -88,7 +88,7 @@ class EngineCall:
         return Output(self._engine(**inputs).to(latents.device, latents.dtype))
 
     def check_adapters(self, module: Any) -> None:
-        """Compares the adapters of the module that it stands for with those that were exported.
+        """Compares the adapters of the module that it replaces with those that were exported.
 
         Raises:
             ZeusError: Others are active or fused, or at other scales.
@@ -116,7 +116,7 @@ class EngineCall:
 
 
 class CheckedCall:
-    """An engine that is compared with the module it stands for, again after each change of the module.
+    """An engine that is compared with the module it replaces, again after each change of the module.
 
     Args:
         engine: Answers the calls.

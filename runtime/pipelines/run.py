@@ -29,9 +29,9 @@ class PipelineRun:
 
     The calls of modules up to the next ``scheduler.step`` belong to one step, however many they are: the branches of
     guidance, two experts, a ControlNet. At a skipped step they are answered by what was answered last, so that
-    guidance with a memory is not led astray, and what the pipeline makes of it is replaced where it meets the
+    guidance with a memory sees plausible outputs, and what the pipeline makes of it is replaced where it meets the
     scheduler: by the prediction from the outputs, after guidance, that the scheduler was given before. Where another
-    expert takes over, its first two steps are full: outputs of two networks lie on no line. A schedule that is set
+    expert takes over, its first two steps are full: outputs of two networks are not on one line. A schedule that is set
     again begins another loop with another plan.
 
     A module is a denoiser if it is known to be one, or if it is called before the first step and between the next two.
@@ -40,7 +40,7 @@ class PipelineRun:
     gradient is asked for, or the pipeline may read more of the module than its output.
 
     Args:
-        choose_plan: Gives the plan for the number of evaluations, which the run tells at its first step.
+        choose_plan: Makes the plan for the number of evaluations, which is known at the first step.
         predictor: The rule that fills skipped steps; None for the plan's, else ``zeus``.
         on_step: Called with every step as it is done.
         on_call: Called after every call of a denoiser.
@@ -216,7 +216,7 @@ class PipelineRun:
         return output
 
     def _recall(self, place: Place, given: list[torch.Tensor], shapes: tuple[torch.Size, ...]) -> Answer | None:
-        """The answer at a skipped step. Where there is none the step becomes full, or the next one."""
+        """The answer at a skipped step. Without one the step becomes full, or the next one."""
         if self._is_full():
             return None
         asks_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given)

@@ -9,7 +9,7 @@ from zeus_trt.zeus_graph.trace import read_sigmas
 
 
 def count_evaluations(scheduler: Any, timestep: Any, told: int | None) -> int:
-    """Evaluations from a first ``timestep`` on: what the pipeline tells, else to the end of the schedule."""
+    """Evaluations from a first ``timestep`` on: the pipeline's own count, else to the end of the schedule."""
     return told or len(scheduler.timesteps) - _find_begin(scheduler, timestep)
 
 

@@ -284,7 +284,7 @@ class Twin:
     ) -> Any:
         self._own["schedule"] = bind(inspect.signature(type(scheduler).set_timesteps), scheduler, *args, **kwargs)
         self._run.restart()
-        self._own.pop("_num_timesteps", None)  # that of the loop before; a pipeline tells its own later
+        self._own.pop("_num_timesteps", None)  # that of the loop before; a pipeline sets its own later
         return own_schedule(*args, **kwargs)
 
 
