@@ -109,7 +109,7 @@ from zeus_trt import planning
 from zeus_trt.cli import main
 from zeus_trt.files import write_folder_atomically
 
-def work(*args):
+def work(**options):
     with write_folder_atomically(Path("folder")):
         print("begun", file=sys.stderr, flush=True)
         subprocess.run(["sleep", "60"])
