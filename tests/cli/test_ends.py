@@ -111,8 +111,8 @@ from zeus_trt.files import write_folder_atomically
 
 def work(**options):
     with write_folder_atomically(Path("folder")):
-        print("begun", file=sys.stderr, flush=True)
-        subprocess.run(["sleep", "60"])
+        # Long after the parent has seen it start: what interrupts Popen itself would leave it behind.
+        subprocess.run(["sh", "-c", "sleep 0.3; echo begun >&2; exec sleep 60"])
 
 planning.make_plan = work
 main(["plan"])
@@ -121,7 +121,10 @@ main(["plan"])
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_ends_children_and_leaves_nothing(tmp_path, number, code):
-    child = subprocess.Popen([sys.executable, "-c", SLEEPER], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        [sys.executable, "-c", SLEEPER], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # background jobs of a shell ignore it
+    )  # fmt: skip
     while "begun" not in child.stderr.readline():
         assert child.poll() is None
     sleepers = _wait_for_child(child.pid)
@@ -139,7 +142,7 @@ def test_a_signal_ends_children_and_leaves_nothing(tmp_path, number, code):
 def _is_running(pid):
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
