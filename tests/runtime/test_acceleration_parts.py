@@ -49,6 +49,30 @@ class Wrapping(Net):
         return SimpleNamespace(out=self.buffer.copy_(value))
 
 
+class Slots:
+    __slots__ = ("out",)
+
+
+class Nesting(Net):
+    """Answers in objects in an object, with another tensor beside, in the same memory."""
+
+    def answer(self, value):
+        self.buffer = getattr(self, "buffer", torch.empty_like(value))
+        self.slots = Slots()
+        self.slots.out = self.buffer.copy_(value)
+        return SimpleNamespace(out=[self.slots], aside={"a": torch.ones(3)})
+
+
+class Differentiating(Net):
+    """Answers in the same memory, with a gradient."""
+
+    def forward(self, x):
+        with torch.enable_grad():
+            value = super().forward(x)
+            self.buffer = getattr(self, "buffer", torch.empty_like(value)).detach()
+            return self.buffer.copy_(value)
+
+
 class Loop(diffusers.DiffusionPipeline):
     """A pipeline double: ``my_net`` is called for each branch of guidance, ``encoder`` before and ``head`` after."""
 
@@ -69,7 +93,7 @@ class Loop(diffusers.DiffusionPipeline):
         for i, t in enumerate(scheduler.timesteps):
             net = self.second if self.second is not None and 2 * i > steps else self.my_net
             cond, uncond = net(latents), net(0.3 * latents)
-            cond, uncond = (getattr(answer, "out", answer) for answer in (cond, uncond))
+            cond, uncond = (read(answer) for answer in (cond, uncond))
             latents = scheduler.step(uncond + 3 * (cond - uncond), t, latents, return_dict=False)[0]
             self._count += 1
             if callback_on_step_end:
@@ -78,6 +102,12 @@ class Loop(diffusers.DiffusionPipeline):
 
     def make_scheduler(self):
         return self.scheduler
+
+
+def read(answer):
+    """The tensor in an answer of a ``Net``."""
+    inner = getattr(answer, "out", answer)
+    return read(inner[0].out) if isinstance(inner, list) else inner
 
 
 def make(net=None, scheduler=None, **parts):
@@ -116,7 +146,7 @@ def test_a_second_network_that_takes_over_is_found_too():
     assert pipeline.my_net.calls + pipeline.second.calls == fast.report.engine_calls == 2 * fast.report.nfe
 
 
-@pytest.mark.parametrize("kind", [Borrowing, Wrapping])
+@pytest.mark.parametrize("kind", [Borrowing, Wrapping, Nesting, Differentiating])
 @pytest.mark.parametrize("ratio", [0, 3])
 @pytest.mark.parametrize("scheduler", [diffusers.DDIMScheduler, diffusers.PNDMScheduler, diffusers.IPNDMScheduler])
 def test_a_denoiser_may_answer_in_the_same_memory(kind, ratio, scheduler):
