@@ -1,6 +1,7 @@
 """accelerate(): the parts of a twin are the pipeline's, found by what they do, and no class is changed."""
 
 import copy
+import pickle
 from types import SimpleNamespace
 
 import diffusers
@@ -264,6 +265,59 @@ def test_what_a_callback_calls_is_run_and_not_counted():
     assert len(seen) == STEPS
     assert all(torch.equal(answer, expected) for answers in seen for answer, expected in [answers[:2]])
     assert pipeline.head.calls == STEPS + 2
+
+
+@pytest.mark.parametrize("scheduler", [diffusers.DDIMScheduler, diffusers.EulerDiscreteScheduler])
+def test_a_callback_may_step_the_scheduler_and_copies_of_it(scheduler):
+    def preview(pipe, i, t, kwargs):
+        latents = kwargs["latents"]
+        short = pickle.loads(pickle.dumps(copy.deepcopy(pipe.scheduler)))
+        assert type(short) is scheduler
+        for one in (copy.deepcopy(pipe.scheduler), short):
+            one.set_timesteps(3)
+            one.step(pipe.my_net(latents), one.timesteps[0], latents)
+        if scheduler is diffusers.DDIMScheduler and i in (5, 7):  # its steps leave nothing behind
+            pipe.scheduler.step(pipe.my_net(latents), t, latents)
+        return kwargs
+
+    with accelerate(make(scheduler=scheduler()), ratio=3) as fast:
+        expected = fast()
+        assert torch.equal(fast(callback_on_step_end=preview), expected)
+    assert fast.report.plan == PLAN.steps
+    assert fast.report.engine_calls == 2 * PLAN.nfe
+
+
+@pytest.mark.parametrize(
+    ("dropped", "plan"), [(3, "FFFFFFXRXRFF"), (4, "FFFFXFFXRXFF"), (7, "FFFFXRXRFFFF"), (10, "FFFFXRXRXRFF")]
+)
+@pytest.mark.parametrize(
+    ("predictor", "threshold"), [("zeus", None), ("zeus", 1e9), ("lagrange-3", None), ("extrapolate", None)]
+)
+def test_a_callback_that_drops_rows_makes_two_steps_full(dropped, plan, predictor, threshold):
+    """Outputs of another shape are not predicted from: the first two of the new shape are full."""
+
+    def drop(pipe, i, t, kwargs):
+        return {"latents": kwargs["latents"].repeat(3, 1, 1, 1)} if i == dropped else kwargs
+
+    pipeline, rows = make(), []
+    pipeline.my_net.register_forward_pre_hook(lambda module, given: rows.append(len(given[0])))
+    with accelerate(pipeline, plan=StepPlan("FFFFXRXRXRFF"), predictor=predictor, drift_threshold=threshold) as fast:
+        assert fast(callback_on_step_end=drop).isfinite().all()
+    assert fast.report.plan == plan
+    assert fast.report.engine_calls == len(rows) == 2 * fast.report.nfe == 2 * plan.count("F")
+    assert rows == [1] * 2 * plan[: dropped + 1].count("F") + [3] * 2 * plan[dropped + 1 :].count("F")
+
+
+@pytest.mark.parametrize(("dropped", "plan"), [(3, "FFFFFFFFFFFF"), (4, "FFFFXFFFFFFF"), (7, "FFFFXRXRFFFF")])
+def test_a_table_of_weights_on_outputs_of_another_shape_is_not_read(dropped, plan):
+    def drop(pipe, i, t, kwargs):
+        return {"latents": kwargs["latents"].repeat(3, 1, 1, 1)} if i == dropped else kwargs
+
+    table = Predictor.from_table({i: {2: -1.0, 3: 2.0} for i in range(4, 10)})
+    with accelerate(make(), plan=StepPlan("FFFFXRXRXRFF"), predictor=table) as fast:
+        assert fast(callback_on_step_end=drop).isfinite().all()
+    assert fast.report.plan == plan
+    assert fast.report.engine_calls == 2 * fast.report.nfe == 2 * plan.count("F")
 
 
 def test_a_callback_that_changes_a_later_branch_makes_its_step_full():
