@@ -34,7 +34,10 @@ class CountedMethod:
         return self._told == told
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "CountedMethod":
-        return CountedMethod(copy.deepcopy(self._scheduler, memo), self._name, self._told)
+        copied = memo.get(id(self._scheduler))
+        if copied is None:  # its attributes are copied alone, to be given back to it
+            return self
+        return CountedMethod(copied, self._name, self._told)
 
     def __reduce__(self) -> Any:
         return _bind, (self._scheduler, self._name)  # in another process it is a plain scheduler

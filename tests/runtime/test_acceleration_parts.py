@@ -235,6 +235,24 @@ def test_a_scheduler_keeps_its_class_and_is_counted(how):
     assert vars(pipeline.scheduler) == own
 
 
+def test_the_attributes_of_a_scheduler_may_be_kept_and_given_back():
+    """As pipelines of many views do: the methods stay those of the scheduler that has the attributes."""
+
+    class Restoring(Loop):
+        def make_scheduler(self):
+            kept = copy.deepcopy(vars(self.scheduler))
+            self.scheduler.set_begin_index(3)
+            vars(self.scheduler).update(kept)
+            return self.scheduler
+
+    pipeline = Restoring(Net(), diffusers.EulerDiscreteScheduler())
+    plain = pipeline()
+    with accelerate(pipeline, ratio=0) as fast:
+        assert torch.equal(fast(), plain)
+        assert fast.scheduler.step_index == STEPS
+        assert torch.equal(fast(), plain)
+
+
 def test_a_pipeline_made_from_a_twin(tmp_path):
     class Unet(Net):
         pass
