@@ -15,8 +15,8 @@ _KEPT_FULL = 4  # lagrange-4 reads no more
 class DriftController:
     """A ``StepController`` that compares, at each full step after skipped ones, the output with its prediction.
 
-    It keeps up to six outputs, of one shape: an output of another shape begins anew. A step whose drift is above the threshold makes the next step full too, if it was to be
-    skipped, and the rest of its block alternates anew.
+    It keeps up to six outputs, of one shape: an output of another shape begins anew. A step whose drift is above
+    the threshold makes the next step full too, if it was to be skipped, and the rest of its block alternates anew.
 
     Args:
         plan: The step plan.

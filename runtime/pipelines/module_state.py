@@ -84,10 +84,11 @@ def _sample(tensors: list[torch.Tensor]) -> list[float]:
     for tensor in tensors:
         if not tensor.numel() or tensor.is_meta or type(tensor) not in _TENSORS or tensor.layout != torch.strided:
             continue
-        data = tensor.detach()
-        part = data.sum(dtype=torch.float32) if data.numel() <= _SUMMED else _spread(data, _PART).sum(dtype=torch.float32)
+        data = torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
+        part = data if data.numel() <= _SUMMED else _spread(data, _PART)
+        total = part.sum(dtype=torch.float32)
         by_kind.setdefault((tensor.device, tensor.dtype), []).append(_spread(data, _SAMPLES))
-        by_kind.setdefault((tensor.device, torch.float32, "sum"), []).append(part[None])
+        by_kind.setdefault((tensor.device, torch.float32, "sum"), []).append(total[None])
     return [number for samples in by_kind.values() for number in torch.cat(samples).tolist()]
 
 
