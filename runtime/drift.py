@@ -15,8 +15,8 @@ _KEPT_FULL = 4  # lagrange-4 reads no more
 class DriftController:
     """A ``StepController`` that compares, at each full step after skipped ones, the output with its prediction.
 
-    It keeps up to six outputs. A step whose drift is above the threshold makes the next step full too, if it was to be
-    skipped, and the rest of its block alternates anew.
+    It keeps up to six outputs, of one shape: an output of another shape begins anew. A step whose drift is above
+    the threshold makes the next step full too, if it was to be skipped, and the rest of its block alternates anew.
 
     Args:
         plan: The step plan.
@@ -48,8 +48,11 @@ class DriftController:
 
     def take(self, step: int, output: torch.Tensor) -> torch.Tensor | None:
         """Takes the output of a full step; returns its drift (), on the device, if the step follows skipped ones."""
+        if any(kept.shape != output.shape for kept in self._outputs.values()):
+            self._outputs.clear()
+            self._full.clear()
         drift = None
-        if self._threshold is not None and step and not self.plan.is_full(step - 1):
+        if self._threshold is not None and self._full and not self.plan.is_full(step - 1):
             drift = ((output - self._fill(step)).norm() / output.norm()).float()
             if math.isfinite(self._threshold) and float(drift) > self._threshold:
                 self.plan = insert_full(self.plan, step + 1)

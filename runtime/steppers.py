@@ -115,7 +115,7 @@ class SchedulerStepper:
 
     def advance(self, output: torch.Tensor) -> Iterator[Step]:
         """As ``feed``; yields each step as it is done."""
-        output = output.to(self.latents.dtype, copy=True)
+        output = output.detach().to(self.latents.dtype, copy=True)
         drift = self._policy.take(self.index, output)
         yield self._step("F", output, drift)
         while not self.is_done and not self._policy.is_full(self.index):
@@ -191,6 +191,7 @@ class ProgramStepper:
 
     def feed(self, output: torch.Tensor) -> None:
         """Takes the output of ``call``: the matrix of this full step holds the skipped steps after it."""
+        output = output.detach()
         if output.dtype != self._output.dtype or _shares_memory(output, self._input):
             output = self._output.copy_(output)
         update, sources = self._updates[self._place], [*self._now, output]

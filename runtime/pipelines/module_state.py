@@ -8,6 +8,8 @@ import torch
 from zeus_trt.runtime.pipelines.side_effects import unwrap
 
 _SAMPLES = 8  # numbers looked at in each parameter: data written through ``.data`` has no other mark
+_SUMMED = 2**18  # parameters of up to so many numbers are summed too, larger ones by a part
+_PART = 2**10
 _PLAIN = {bool, int, float, str, type(None), torch.dtype}
 _TENSORS = {torch.Tensor, torch.nn.Parameter}
 _OF_TORCH = vars(torch.nn.Module()).keys() - {"training"}
@@ -18,7 +20,7 @@ _DEPTH = 3
 def read_state(module: Any) -> Any:
     """A value that differs after a change of weights, adapters, their scales, attention processors, layers or settings.
 
-    Parameters are compared by identity, version, device and dtype, and by a few of their numbers.
+    Parameters are compared by identity, version, device and dtype, and by some of their numbers.
     """
     module = unwrap(module)
     parts = [(id(part), type(part), tuple(_read_settings(vars(part)))) for part in module.modules()]
@@ -80,14 +82,20 @@ def _freeze(value: Any, depth: int) -> Any:
 def _sample(tensors: list[torch.Tensor]) -> list[float]:
     by_kind: dict[Any, list[torch.Tensor]] = {}
     for tensor in tensors:
-        size = tensor.numel()
-        if not size or tensor.is_meta or type(tensor) not in _TENSORS or tensor.layout != torch.strided:
+        if not tensor.numel() or tensor.is_meta or type(tensor) not in _TENSORS or tensor.layout != torch.strided:
             continue
-        data = tensor.detach()
-        if data.is_contiguous():
-            number = min(size, _SAMPLES)
-            data = data.as_strided((number,), (size // number,))
-        else:
-            data = data.flatten()[:_SAMPLES]
-        by_kind.setdefault((tensor.device, tensor.dtype), []).append(data)
+        data = torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
+        part = data if data.numel() <= _SUMMED else _spread(data, _PART)
+        total = part.sum(dtype=torch.float32)
+        by_kind.setdefault((tensor.device, tensor.dtype), []).append(_spread(data, _SAMPLES))
+        by_kind.setdefault((tensor.device, torch.float32, "sum"), []).append(total[None])
     return [number for samples in by_kind.values() for number in torch.cat(samples).tolist()]
+
+
+def _spread(data: torch.Tensor, number: int) -> torch.Tensor:
+    """At most so many numbers of a tensor, from all over it."""
+    data = data.permute(sorted(range(data.ndim), key=data.stride, reverse=True))  # channels last is contiguous so
+    if not data.is_contiguous():
+        return data.flatten()[:number]
+    number = min(data.numel(), number)
+    return data.as_strided((number,), (data.numel() // number,))

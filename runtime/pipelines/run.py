@@ -31,8 +31,8 @@ class PipelineRun:
     guidance, two experts, a ControlNet. At a skipped step they are answered by what was answered last, so that
     guidance with a memory sees plausible outputs, and what the pipeline makes of it is replaced where it meets the
     scheduler: by the prediction from the outputs, after guidance, that the scheduler was given before. Where another
-    expert takes over, its first two steps are full: outputs of two networks are not on one line. A schedule that is set
-    again begins another loop with another plan.
+    expert takes over, or the output gets another shape, the first two steps are full: outputs of two networks, or of
+    two batches, form no line. A schedule that is set again begins another loop with another plan.
 
     A module is a denoiser if it is known to be one, or if it is called before the first step and between the next two.
     Any other module runs whenever it is called, and is not counted: text encoders, decoders of previews. A skipped step
@@ -75,6 +75,8 @@ class PipelineRun:
     _answers: Answers = field(default_factory=Answers)
     _controllers: list[StepController | DriftController] = field(default_factory=list)
     _expert: str = ""  # whom the step before called first
+    _shapes: dict[int, torch.Size] = field(default_factory=dict)  # of the last output of each controller
+    _since: int = 0  # the step at which outputs got these shapes
     _latents: torch.Tensor | None = None
     _guard: FiniteGuard | None = None
     _watches: dict[str, Stopwatch] = field(default_factory=dict)
@@ -92,6 +94,8 @@ class PipelineRun:
 
     def restart(self) -> None:
         """Begins another loop: the schedule was set again."""
+        if self._is_paused:
+            return
         self._places, self._before, self._others, self._early = (Counter() for _ in range(4))
         if self.plan is None:
             return
@@ -99,10 +103,12 @@ class PipelineRun:
         self._expert = ""
         self._answers = Answers()
         self._controllers.clear()
+        self._shapes.clear()
+        self._since = 0
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Code of the user runs, such as a callback: modules that it calls run, and are not counted."""
+        """Code of the user runs, such as a callback: modules and schedulers that it calls run, and are not counted."""
         was, self._is_paused = self._is_paused, True
         try:
             yield
@@ -170,6 +176,8 @@ class PipelineRun:
             own_step: Called with the arguments.
             arguments: By name: ``model_output``, ``timestep``, ``sample`` and whatever else.
         """
+        if self._is_paused:
+            return own_step(**arguments)
         self._check_called()
         if self.plan is None:
             total = count()
@@ -204,6 +212,9 @@ class PipelineRun:
             if self._index > 1 and self._places != self._before:
                 self._make_full(self._index + 1)
             return controller.predict(self._index).to(output.dtype)
+        if self._shapes.setdefault(self._stepped, output.shape) != output.shape:
+            self._shapes[self._stepped], self._since = output.shape, self._index
+            self._make_full(self._index + 1)
         drift = controller.take(self._index, output.float() if output.dtype in _HALVES else output)
         if drift is not None:
             self.drift.append((len(self._done) + self._index, drift))
@@ -285,7 +296,8 @@ class PipelineRun:
             self._make_full(self._index)
             self._make_full(self._index + 1)
         self._expert = name
-        if self.keepers:
+        row = (self.rule.table or {}).get(self._index, {})
+        if self.keepers or any(source < self._since for source in row):
             self._make_full(self._index)
 
     def _make_full(self, step: int) -> None:

@@ -24,18 +24,27 @@ class CountedMethod:
 
     def __init__(self, scheduler: Any, name: str, told: Told):
         self._scheduler, self._name, self._told = scheduler, name, told
-        functools.update_wrapper(self, getattr(type(scheduler), name).__get__(scheduler))  # pipelines read signatures
+        functools.update_wrapper(self, _bind(scheduler, name))  # pipelines read signatures
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        own: Any = getattr(type(self._scheduler), self._name).__get__(self._scheduler)
-        return self._told(self._scheduler, own, args, kwargs)
+        return self._told(self._scheduler, _bind(self._scheduler, self._name), args, kwargs)
 
     def belongs_to(self, told: Told) -> bool:
         """Whether it answers by these means."""
         return self._told == told
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "CountedMethod":
-        return CountedMethod(copy.deepcopy(self._scheduler, memo), self._name, self._told)
+        copied = memo.get(id(self._scheduler))
+        if copied is None:  # its attributes are copied alone, to be given back to it
+            return self
+        return CountedMethod(copied, self._name, self._told)
+
+    def __reduce__(self) -> Any:
+        return _bind, (self._scheduler, self._name)  # in another process it is a plain scheduler
+
+
+def _bind(scheduler: Any, name: str) -> Any:
+    return getattr(type(scheduler), name).__get__(scheduler)
 
 
 def count(scheduler: Any, **told: Told) -> Any:

@@ -1,6 +1,7 @@
 """accelerate(): the parts of a twin are the pipeline's, found by what they do, and no class is changed."""
 
 import copy
+import pickle
 from types import SimpleNamespace
 
 import diffusers
@@ -49,6 +50,30 @@ class Wrapping(Net):
         return SimpleNamespace(out=self.buffer.copy_(value))
 
 
+class Slots:
+    __slots__ = ("out",)
+
+
+class Nesting(Net):
+    """Answers in objects in an object, with another tensor beside, in the same memory."""
+
+    def answer(self, value):
+        self.buffer = getattr(self, "buffer", torch.empty_like(value))
+        self.slots = Slots()
+        self.slots.out = self.buffer.copy_(value)
+        return SimpleNamespace(out=[self.slots], aside={"a": torch.ones(3)})
+
+
+class Differentiating(Net):
+    """Answers in the same memory, with a gradient."""
+
+    def forward(self, x):
+        with torch.enable_grad():
+            value = super().forward(x)
+            self.buffer = getattr(self, "buffer", torch.empty_like(value)).detach()
+            return self.buffer.copy_(value)
+
+
 class Loop(diffusers.DiffusionPipeline):
     """A pipeline double: ``my_net`` is called for each branch of guidance, ``encoder`` before and ``head`` after."""
 
@@ -69,7 +94,7 @@ class Loop(diffusers.DiffusionPipeline):
         for i, t in enumerate(scheduler.timesteps):
             net = self.second if self.second is not None and 2 * i > steps else self.my_net
             cond, uncond = net(latents), net(0.3 * latents)
-            cond, uncond = (getattr(answer, "out", answer) for answer in (cond, uncond))
+            cond, uncond = (read(answer) for answer in (cond, uncond))
             latents = scheduler.step(uncond + 3 * (cond - uncond), t, latents, return_dict=False)[0]
             self._count += 1
             if callback_on_step_end:
@@ -78,6 +103,12 @@ class Loop(diffusers.DiffusionPipeline):
 
     def make_scheduler(self):
         return self.scheduler
+
+
+def read(answer):
+    """The tensor in an answer of a ``Net``."""
+    inner = getattr(answer, "out", answer)
+    return read(inner[0].out) if isinstance(inner, list) else inner
 
 
 def make(net=None, scheduler=None, **parts):
@@ -116,7 +147,7 @@ def test_a_second_network_that_takes_over_is_found_too():
     assert pipeline.my_net.calls + pipeline.second.calls == fast.report.engine_calls == 2 * fast.report.nfe
 
 
-@pytest.mark.parametrize("kind", [Borrowing, Wrapping])
+@pytest.mark.parametrize("kind", [Borrowing, Wrapping, Nesting, Differentiating])
 @pytest.mark.parametrize("ratio", [0, 3])
 @pytest.mark.parametrize("scheduler", [diffusers.DDIMScheduler, diffusers.PNDMScheduler, diffusers.IPNDMScheduler])
 def test_a_denoiser_may_answer_in_the_same_memory(kind, ratio, scheduler):
@@ -204,6 +235,24 @@ def test_a_scheduler_keeps_its_class_and_is_counted(how):
     assert vars(pipeline.scheduler) == own
 
 
+def test_the_attributes_of_a_scheduler_may_be_kept_and_given_back():
+    """As pipelines of many views do: the methods stay those of the scheduler that has the attributes."""
+
+    class Restoring(Loop):
+        def make_scheduler(self):
+            kept = copy.deepcopy(vars(self.scheduler))
+            self.scheduler.set_begin_index(3)
+            vars(self.scheduler).update(kept)
+            return self.scheduler
+
+    pipeline = Restoring(Net(), diffusers.EulerDiscreteScheduler())
+    plain = pipeline()
+    with accelerate(pipeline, ratio=0) as fast:
+        assert torch.equal(fast(), plain)
+        assert fast.scheduler.step_index == STEPS
+        assert torch.equal(fast(), plain)
+
+
 def test_a_pipeline_made_from_a_twin(tmp_path):
     class Unet(Net):
         pass
@@ -234,6 +283,59 @@ def test_what_a_callback_calls_is_run_and_not_counted():
     assert len(seen) == STEPS
     assert all(torch.equal(answer, expected) for answers in seen for answer, expected in [answers[:2]])
     assert pipeline.head.calls == STEPS + 2
+
+
+@pytest.mark.parametrize("scheduler", [diffusers.DDIMScheduler, diffusers.EulerDiscreteScheduler])
+def test_a_callback_may_step_the_scheduler_and_copies_of_it(scheduler):
+    def preview(pipe, i, t, kwargs):
+        latents = kwargs["latents"]
+        short = pickle.loads(pickle.dumps(copy.deepcopy(pipe.scheduler)))
+        assert type(short) is scheduler
+        for one in (copy.deepcopy(pipe.scheduler), short):
+            one.set_timesteps(3)
+            one.step(pipe.my_net(latents), one.timesteps[0], latents)
+        if scheduler is diffusers.DDIMScheduler and i in (5, 7):  # its steps leave nothing behind
+            pipe.scheduler.step(pipe.my_net(latents), t, latents)
+        return kwargs
+
+    with accelerate(make(scheduler=scheduler()), ratio=3) as fast:
+        expected = fast()
+        assert torch.equal(fast(callback_on_step_end=preview), expected)
+    assert fast.report.plan == PLAN.steps
+    assert fast.report.engine_calls == 2 * PLAN.nfe
+
+
+@pytest.mark.parametrize(
+    ("dropped", "plan"), [(3, "FFFFFFXRXRFF"), (4, "FFFFXFFXRXFF"), (7, "FFFFXRXRFFFF"), (10, "FFFFXRXRXRFF")]
+)
+@pytest.mark.parametrize(
+    ("predictor", "threshold"), [("zeus", None), ("zeus", 1e9), ("lagrange-3", None), ("extrapolate", None)]
+)
+def test_a_callback_that_drops_rows_makes_two_steps_full(dropped, plan, predictor, threshold):
+    """Outputs of another shape are not predicted from: the first two of the new shape are full."""
+
+    def drop(pipe, i, t, kwargs):
+        return {"latents": kwargs["latents"].repeat(3, 1, 1, 1)} if i == dropped else kwargs
+
+    pipeline, rows = make(), []
+    pipeline.my_net.register_forward_pre_hook(lambda module, given: rows.append(len(given[0])))
+    with accelerate(pipeline, plan=StepPlan("FFFFXRXRXRFF"), predictor=predictor, drift_threshold=threshold) as fast:
+        assert fast(callback_on_step_end=drop).isfinite().all()
+    assert fast.report.plan == plan
+    assert fast.report.engine_calls == len(rows) == 2 * fast.report.nfe == 2 * plan.count("F")
+    assert rows == [1] * 2 * plan[: dropped + 1].count("F") + [3] * 2 * plan[dropped + 1 :].count("F")
+
+
+@pytest.mark.parametrize(("dropped", "plan"), [(3, "FFFFFFFFFFFF"), (4, "FFFFXFFFFFFF"), (7, "FFFFXRXRFFFF")])
+def test_a_table_of_weights_on_outputs_of_another_shape_is_not_read(dropped, plan):
+    def drop(pipe, i, t, kwargs):
+        return {"latents": kwargs["latents"].repeat(3, 1, 1, 1)} if i == dropped else kwargs
+
+    table = Predictor.from_table({i: {2: -1.0, 3: 2.0} for i in range(4, 10)})
+    with accelerate(make(), plan=StepPlan("FFFFXRXRXRFF"), predictor=table) as fast:
+        assert fast(callback_on_step_end=drop).isfinite().all()
+    assert fast.report.plan == plan
+    assert fast.report.engine_calls == 2 * fast.report.nfe == 2 * plan.count("F")
 
 
 def test_a_callback_that_changes_a_later_branch_makes_its_step_full():

@@ -102,6 +102,8 @@ def run(checked):
 
 CHANGES = {
     "weights in place": lambda net: net.attention.linear.weight.data.mul_(1.1),
+    "a part of the weights in place": lambda net: net.attention.linear.weight.data[1:2, 2].add_(1.0),
+    "weights in place, by numpy": lambda net: net.attention.linear.weight.detach().numpy()[3].fill(0.5),
     "other weights": lambda net: setattr(net.attention.linear.weight, "data", torch.ones(4, 4)),
     "another layer": lambda net: setattr(net.attention, "linear", torch.nn.Linear(4, 4)),
     "another processor": lambda net: setattr(net.attention, "processor", Processor(scale=1.1)),
@@ -198,5 +200,5 @@ def test_rows_that_disagree_are_refused(checked):
 def test_the_state_of_a_module_reads_few_numbers():
     net = torch.nn.Sequential(*(torch.nn.Linear(300, 300) for _ in range(20)))
     state = read_state(net)
-    assert len(state[2]) == 20 * 2 * 8
+    assert len(state[2]) == 20 * 2 * (8 + 1)
     assert read_state(net) == state

@@ -35,12 +35,20 @@ def overwrite_the_inputs(sample, timestep):
     return output
 
 
+def answer_with_a_gradient(sample, timestep):
+    with torch.enable_grad():
+        return toy(sample, timestep) * torch.nn.Parameter(torch.ones(()))
+
+
+DENOISERS = [answer_in_one_buffer, answer_in_the_input, overwrite_the_inputs, answer_with_a_gradient]
+
+
 def finish(denoiser, scheduler, plan, num_steps=11):
     steps = list(run_steps(denoiser, scheduler, NOISE, plan, num_steps))
     return steps[-1].latents, [step.output for step in steps]
 
 
-@pytest.mark.parametrize("denoiser", [answer_in_one_buffer, answer_in_the_input, overwrite_the_inputs])
+@pytest.mark.parametrize("denoiser", DENOISERS)
 @pytest.mark.parametrize("ratio", [0, 2])
 @pytest.mark.parametrize("name", KEEP_OUTPUTS)
 def test_step_mode_owns_what_it_keeps(name, ratio, denoiser):
@@ -49,10 +57,11 @@ def test_step_mode_owns_what_it_keeps(name, ratio, denoiser):
     expected, outputs = finish(toy, scheduler, plan)
     got, own_outputs = finish(denoiser, scheduler, plan)
     assert torch.equal(got, expected)
+    assert not got.requires_grad
     assert all(torch.equal(one, other) for one, other in zip(own_outputs, outputs, strict=True))
 
 
-@pytest.mark.parametrize("denoiser", [answer_in_one_buffer, answer_in_the_input, overwrite_the_inputs])
+@pytest.mark.parametrize("denoiser", DENOISERS)
 @pytest.mark.parametrize("name", ["UniPCMultistep", "FlowMatchEulerDiscrete", "EulerDiscrete"])
 def test_program_mode_owns_what_it_keeps(name, denoiser):
     program = fold(trace(getattr(diffusers, f"{name}Scheduler")(), 11), StepPlan.uniform(11, 2))
