@@ -15,6 +15,9 @@ from zeus_trt.export import export_bundle, export_pipeline
 from zeus_trt.runtime import Bundle, OnnxRuntimeEngine, Session
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# The workers share the cores, and so do the processes that they start.
+SHARE = max(1, (os.cpu_count() or 1) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+torch.set_num_threads(int(os.environ.setdefault("OMP_NUM_THREADS", str(SHARE))))
 
 
 @pytest.fixture(scope="session", autouse=True)
