@@ -9,7 +9,7 @@ from pipelines import FAMILIES
 from zeus_trt.export.agreement import BATCHES, compare, list_cases
 from zeus_trt.export.capture import capture
 
-QUICK = ("sd15", "flux", "wan")
+QUICK = ("sd15", "flux", "wan")  # a UNet, an image and a video transformer; the others repeat them
 NAMES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES]
 
 

@@ -22,7 +22,7 @@ def embed(seed, batch=2):
 
 @pytest.mark.parametrize("guidance_scale", [1.0, 5.0])
 @pytest.mark.parametrize("scheduler", [None, "EulerDiscreteScheduler", "UniPCMultistepScheduler"])
-@pytest.mark.parametrize("size", [(32, 48), (40, 24)])
+@pytest.mark.parametrize("size", [(16, 24), (20, 12)])
 def test_a_full_run_is_the_pipelines_own(sd, guidance_scale, scheduler, size):
     pipeline, session = sd
     own = pipeline.scheduler
