@@ -11,10 +11,10 @@ demo: $(READY)
 	$(BIN)/zeus-trt demo -o out/demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -q -n 2 -m "not slow"
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow"
 
 test-all: $(READY)
-	$(BIN)/python -m pytest -q -n 2
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 # Part of the suite with the oldest version of every package that pyproject.toml allows, in an environment of its own.
 LOWEST := .venv-lowest/bin

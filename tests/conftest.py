@@ -1,17 +1,23 @@
-"""What the tests share: bundles of the digits models, and toy models."""
+"""What the tests share: exported bundles, and a tiny model."""
 
+import functools
 import os
+import runpy
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from checkout import MODELS
-from filelock import FileLock
+from bundle_cache import fetch_bundle
+from checkout import MODELS, ROOT
 
-from zeus_trt.export import export_bundle
+from zeus_trt.export import export_bundle, export_pipeline
 from zeus_trt.runtime import Bundle, OnnxRuntimeEngine, Session
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# The workers share the cores, and so do the processes that they start.
+SHARE = max(1, (os.cpu_count() or 1) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+torch.set_num_threads(int(os.environ.setdefault("OMP_NUM_THREADS", str(SHARE))))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -25,20 +31,41 @@ def data_home(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def digits_bundle(tmp_path_factory):
-    """Exports a digits model by name, once per test run, however many workers there are."""
-    shared = tmp_path_factory.getbasetemp()
-    if os.environ.get("PYTEST_XDIST_WORKER"):
-        shared = shared.parent
+def cached_bundle(tmp_path_factory):
+    """Exports by name, once for as long as no source and no version changes; gives a new copy at each call."""
 
-    def make(name: str) -> Path:
-        bundle = shared / f"bundle-{name}"
-        with FileLock(f"{bundle}.lock"):
-            if not bundle.exists():
-                export_bundle(MODELS / f"digits-{name}", bundle)
-        return bundle
+    def fetch(name: str, make: Callable[[Path], object]) -> Path:
+        return fetch_bundle(name, make, tmp_path_factory.mktemp(name) / "bundle")
 
-    return make
+    return fetch
+
+
+@pytest.fixture(scope="session")
+def digits_bundle(cached_bundle):
+    """Exports a digits model by name; tests leave the bundle as it is."""
+
+    @functools.cache
+    def fetch(name: str) -> Path:
+        return cached_bundle(f"digits-{name}", lambda path: export_bundle(MODELS / f"digits-{name}", path))
+
+    return fetch
+
+
+@pytest.fixture(scope="session")
+def family_bundle(cached_bundle):
+    """Exports a tiny pipeline of ``FAMILIES`` by name; gives a new copy at each call."""
+    from pipelines import FAMILIES
+
+    def fetch(name: str, precision: str = "fp32") -> Bundle:
+        family = FAMILIES[name]
+
+        def make(path: Path) -> None:
+            settings = {"settings": family.settings, "unseen": family.unseen, "steps": (10,)}
+            export_pipeline(family.make(), path, precision=precision, **settings)
+
+        return Bundle.open(cached_bundle(f"{name}-{precision}", make))
+
+    return fetch
 
 
 @pytest.fixture(scope="module")
@@ -75,10 +102,29 @@ def tiny_model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tiny") / "model with spaces"
     torch.manual_seed(0)
     unet = UNet2DModel(
-        sample_size=8, in_channels=1, out_channels=1, block_out_channels=(8, 8), norm_num_groups=4,
-        layers_per_block=1, num_class_embeds=4,
-        down_block_types=("DownBlock2D", "DownBlock2D"), up_block_types=("UpBlock2D", "UpBlock2D"),
+        sample_size=8, in_channels=1, out_channels=1, block_out_channels=(8,), norm_num_groups=4, layers_per_block=1,
+        num_class_embeds=4, down_block_types=("DownBlock2D",), up_block_types=("UpBlock2D",),
     )  # fmt: skip
     unet.save_pretrained(folder / "unet")
     FlowMatchEulerDiscreteScheduler().save_pretrained(folder / "scheduler")
     return folder
+
+
+@pytest.fixture(scope="session")
+def export_tiny(cached_bundle, tiny_model):
+    """Exports ``tiny_model``; gives a new copy at each call."""
+    return lambda: Bundle.open(cached_bundle("tiny", lambda path: export_bundle(tiny_model, path)))
+
+
+@pytest.fixture(scope="session")
+def tiny_pipeline(tmp_path_factory):
+    """Folder of the examples' tiny Stable Diffusion, with text encoder, tokenizer and decoder."""
+    folder = tmp_path_factory.mktemp("pipelines") / "tiny sd"
+    runpy.run_path(str(ROOT / "examples" / "tiny_pipeline.py"))["write_pipeline"](folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def export_tiny_pipeline(cached_bundle, tiny_pipeline):
+    """Exports ``tiny_pipeline``; gives a new copy at each call."""
+    return lambda: Bundle.open(cached_bundle("tiny-sd", lambda path: export_pipeline(tiny_pipeline, path)))

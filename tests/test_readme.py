@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -47,8 +48,9 @@ def after_commands(folder):
             if command.startswith("zeus-trt"):
                 done[command] = CliRunner().invoke(main, shlex.split(command)[1:])
             if command.startswith("python"):
-                words = [sys.executable, *shlex.split(command)[1:]]
-                subprocess.run(words, check=True, capture_output=True)
+                words = shlex.split(command)[1:]
+                patch.setattr(sys, "argv", words)
+                runpy.run_path(words[0], run_name="__main__")
     return done
 
 

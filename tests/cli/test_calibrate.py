@@ -2,15 +2,12 @@
 
 import json
 import shutil
-import subprocess
-import sys
 
 import pytest
-from checkout import ROOT, edit_json
+from checkout import edit_json
 from click.testing import CliRunner
 
 from zeus_trt.cli import main
-from zeus_trt.export import export_bundle
 
 OPTIONS = ("--steps", 10, "--num-trajectories", 2, "--num-validation", 2, "--num-held-out", 2)
 
@@ -20,8 +17,8 @@ def call(*words):
 
 
 @pytest.fixture(scope="module")
-def bundle(tiny_model, tmp_path_factory):
-    return export_bundle(tiny_model, tmp_path_factory.mktemp("calibrate") / "bundle").path
+def bundle(export_tiny):
+    return export_tiny().path
 
 
 @pytest.fixture(scope="module")
@@ -157,9 +154,8 @@ def test_the_output_is_asked_for(bundle):
 
 
 @pytest.mark.slow
-def test_a_pipeline_is_calibrated_and_run(tmp_path):
-    pipeline, prompts, plan = tmp_path / "tiny sd", tmp_path / "prompts.txt", tmp_path / "plans" / "fast.json"
-    subprocess.run([sys.executable, ROOT / "examples" / "tiny_pipeline.py", pipeline], check=True, capture_output=True)
+def test_a_pipeline_is_calibrated_and_run(tmp_path, tiny_pipeline):
+    pipeline, prompts, plan = tiny_pipeline, tmp_path / "prompts.txt", tmp_path / "plans" / "fast.json"
     prompts.write_text("a cat\n\na dog\n")
     done = call("calibrate", pipeline, *OPTIONS, "--prompts", prompts, "--budget", 5, "-o", plan)
     assert done.exit_code == 0, done.output

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
+from tiny_subjects import write_unlabelled
 
 from zeus_trt.cli import main
 from zeus_trt.cli.build import show_progress
@@ -24,8 +25,8 @@ def call(*words):
 
 
 @pytest.fixture(scope="module")
-def bundle(tiny_model, tmp_path_factory):
-    return export_bundle(tiny_model, tmp_path_factory.mktemp("ends") / "bundle", steps=()).path
+def bundle(export_tiny):
+    return export_tiny().path
 
 
 @pytest.mark.parametrize(
@@ -192,10 +193,8 @@ def test_completion_knows_the_commands(monkeypatch):
     assert done.stdout.strip() == "plain,calibrate"
 
 
-def test_compare_without_labels_takes_no_guidance(tmp_path):
-    from tiny_subjects import write_unlabelled
-
-    made = export_bundle(write_unlabelled(tmp_path / "model"), tmp_path / "bundle", steps=()).path
+def test_compare_without_labels_takes_no_guidance(tmp_path, cached_bundle):
+    made = cached_bundle("unlabelled", lambda path: export_bundle(write_unlabelled(tmp_path / "model"), path))
     common = (made, "--steps", 4, "--num-images", 1)
     done = call("compare", *common, "--ratios", "2", "--rounds", 1, "--metrics", "psnr", "--json")
     assert done.exit_code == 0, done.output

@@ -2,8 +2,6 @@
 
 import json
 import runpy
-import subprocess
-import sys
 
 import diffusers
 import pytest
@@ -17,7 +15,6 @@ from zeus_trt.cli import main
 from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.pipeline_workload import PipelineWorkload
 from zeus_trt.evaluation.workload import Setting
-from zeus_trt.export import export_pipeline
 from zeus_trt.export.loading import load_pipeline
 from zeus_trt.media import check_kind, write_media
 from zeus_trt.runtime import Bundle
@@ -25,16 +22,13 @@ from zeus_trt.zeus_graph import StepPlan
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """The tiny pipeline of the examples, on disk."""
-    made = tmp_path_factory.mktemp("tiny") / "tiny sd"
-    subprocess.run([sys.executable, ROOT / "examples" / "tiny_pipeline.py", made], check=True, capture_output=True)
-    return made
+def folder(tiny_pipeline):
+    return tiny_pipeline
 
 
 @pytest.fixture(scope="module")
-def bundle(folder, tmp_path_factory):
-    return export_pipeline(folder, tmp_path_factory.mktemp("bundles") / "sd", steps=()).path
+def bundle(export_tiny_pipeline):
+    return export_tiny_pipeline().path
 
 
 def run(*arguments):

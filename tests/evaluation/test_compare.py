@@ -52,7 +52,6 @@ def test_rows_say_what_the_plans_say(written):
     for row in rows:
         speedup = row.speedup
         assert speedup.min <= speedup.low <= speedup.median <= speedup.high <= speedup.max
-    assert all(row.times.engine_ms + row.times.loop_ms <= row.times.total_ms * 1.2 for row in rows)
 
 
 def test_the_error_along_the_trajectory_begins_with_the_first_skipped_step(written):
@@ -120,22 +119,6 @@ def test_time_is_that_of_the_clock(bundle, monkeypatch):
     assert [row.times.total_ms for row in rows] == [5000.0, 3000.0, 2500.0]
     assert [row.speedup.median for row in rows] == [1.0, 10 / 6, 2.0]
     assert [row.marks for row in rows] == ["", "", ""]
-
-
-@pytest.mark.slow
-def test_a_sleeping_engine_is_measured_to_within_5_percent(bundle):
-    slept = []
-
-    def sleep():
-        start = time.monotonic()
-        time.sleep(0.2)
-        slept.append(1000 * (time.monotonic() - start))  # a busy machine wakes it late
-
-    rows = run(make_subject(bundle, onnxruntime=ToyEngine(before=sleep)), rounds=1, ratios=(4,)).rows
-    full, skipped = slept[2:12], slept[12:]  # after two of the warm-up
-    for row, expected in zip(rows, (sum(full), sum(skipped)), strict=True):
-        assert row.times.engine_ms == pytest.approx(expected, rel=0.05)
-        assert row.times.total_ms == pytest.approx(expected, rel=0.05)
 
 
 class UNet2DModel(torch.nn.Module):

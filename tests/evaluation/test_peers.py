@@ -17,11 +17,15 @@ from zeus_trt.evaluation.subject import open_subject
 STEPS = 10
 
 
-@pytest.fixture(scope="module")
-def compared(digits_bundle, one_thread):
+QUICK = ("taylorseer", "pab", "cache-dit")  # one that forecasts, one that reuses, one that is not installed
+OTHERS = tuple(name for name in PEERS if name not in QUICK)
+
+
+@pytest.fixture(scope="module", params=[QUICK, pytest.param(OTHERS, marks=pytest.mark.slow)], ids=["quick", "others"])
+def compared(request, digits_bundle, one_thread):
     model = MODELS / "digits-dit-flow"
     subject = open_subject(digits_bundle("dit-flow"), model=model, backends=("eager",), guidance_scale=2.0)
-    peers = [peer for name in PEERS for peer in Peer.parse(name)]
+    peers = [peer for name in request.param for peer in Peer.parse(name)]
     cells = make_cells(subject.workload, backends=("eager",), ratios=(2, 4), steps=(STEPS,), peers=peers)
     return compare(subject, cells, num_images=2, rounds=1), subject
 

@@ -7,7 +7,7 @@ import torch
 from engine_samples import write_engine
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.export import export_bundle, load_model
+from zeus_trt.export import load_model
 from zeus_trt.export.aot_inductor import trace_program
 from zeus_trt.export.build import build_engine, find_reasons, plan_engine
 from zeus_trt.export.model import example_inputs
@@ -31,9 +31,9 @@ class Flat(torch.nn.Module):
 
 
 @pytest.fixture(scope="module")
-def tiny(tiny_model, tmp_path_factory):
+def tiny(tiny_model, export_tiny):
     """The tiny UNet, its bundle, and how to trace it."""
-    bundle = export_bundle(tiny_model, tmp_path_factory.mktemp("aot") / "bundle")
+    bundle = export_tiny()
     model = load_model(tiny_model)
     inputs = example_inputs(model, 2)
 

@@ -15,7 +15,6 @@ import pytest
 from click.testing import CliRunner
 
 from zeus_trt.cli import main
-from zeus_trt.export import export_bundle
 
 NEEDS_RTX = pytest.mark.skipif(
     importlib.util.find_spec("tensorrt_rtx_bindings") is None, reason="needs tensorrt-rtx-cu13-bindings"
@@ -41,14 +40,9 @@ def limit_files(size):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.fixture(scope="module")
-def small(tiny_model, tmp_path_factory):
-    return export_bundle(tiny_model, tmp_path_factory.mktemp("small") / "bundle", steps=()).path
-
-
 @pytest.fixture
-def bundle(small, tmp_path):
-    return shutil.copytree(small, tmp_path / "bundle")
+def bundle(export_tiny, tmp_path):
+    return shutil.copytree(export_tiny().path, tmp_path / "bundle")
 
 
 def check_refusal(done, reason):

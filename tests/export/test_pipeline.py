@@ -1,13 +1,11 @@
 """Whole pipelines: from a folder with text encoders, or from objects, to verified bundles."""
 
-import json
-
 import diffusers
 import pytest
 import torch
-import transformers
 from click.testing import CliRunner
 from pipelines import FAMILIES
+from tiny_unets import one_level_unet
 
 from zeus_trt.cli import main
 from zeus_trt.errors import ZeusError
@@ -16,39 +14,24 @@ from zeus_trt.runtime import Bundle, OnnxRuntimeEngine
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A tiny random Stable Diffusion pipeline on disk, with text encoder and tokenizer."""
-    root = tmp_path_factory.mktemp("pipelines")
-    letters = [chr(code) for code in range(33, 127)]
-    words = [*letters, *(f"{letter}</w>" for letter in letters), "<|startoftext|>", "<|endoftext|>"]
-    (root / "vocab.json").write_text(json.dumps({word: place for place, word in enumerate(words)}))
-    (root / "merges.txt").write_text("#version: 0.2\n")
-    tokenizer = transformers.CLIPTokenizer(
-        vocab=str(root / "vocab.json"), merges=str(root / "merges.txt"), model_max_length=16
-    )
-    torch.manual_seed(0)
-    text = transformers.CLIPTextConfig(
-        vocab_size=len(words), hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
-        max_position_embeddings=16, bos_token_id=len(words) - 2, eos_token_id=len(words) - 1,
-    )  # fmt: skip
-    unet = diffusers.UNet2DConditionModel(
-        sample_size=32, block_out_channels=(8, 16), norm_num_groups=4, layers_per_block=1, cross_attention_dim=32,
-        attention_head_dim=2, down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
-        up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
-    )  # fmt: skip
-    pipeline = diffusers.StableDiffusionPipeline(
-        unet=unet, vae=diffusers.AutoencoderKL(block_out_channels=(8,) * 4, norm_num_groups=4, layers_per_block=1,
-            down_block_types=("DownEncoderBlock2D",) * 4, up_block_types=("UpDecoderBlock2D",) * 4),
-        text_encoder=transformers.CLIPTextModel(text), tokenizer=tokenizer,
-        scheduler=diffusers.PNDMScheduler(skip_prk_steps=True), safety_checker=None, feature_extractor=None,
-    )  # fmt: skip
-    pipeline.save_pretrained(root / "tiny sd")
-    return root / "tiny sd"
+def folder(tiny_pipeline):
+    return tiny_pipeline
 
 
 @pytest.fixture(scope="module")
-def bundle(folder, tmp_path_factory):
-    return export_pipeline(folder, tmp_path_factory.mktemp("bundles") / "sd")
+def bundle(export_tiny_pipeline):
+    return export_tiny_pipeline()
+
+
+@pytest.fixture(scope="module")
+def one_level(folder, tmp_path_factory):
+    """Folder of the same around a UNet of one level."""
+    pipeline = diffusers.DiffusionPipeline.from_pretrained(folder)
+    torch.manual_seed(0)
+    pipeline.register_modules(unet=one_level_unet(cross_attention_dim=32))
+    made = tmp_path_factory.mktemp("one level") / "tiny sd"
+    pipeline.save_pretrained(made)
+    return made
 
 
 def test_a_folder_becomes_a_verified_bundle(bundle):
@@ -82,20 +65,24 @@ def test_the_engine_serves_any_size_of_its_range(bundle):
     assert torch.isfinite(output).all()
 
 
-def test_the_users_pipeline_is_unchanged(folder, tmp_path):
-    pipeline = diffusers.StableDiffusionPipeline.from_pretrained(folder)
+def test_the_users_pipeline_is_unchanged(one_level, tmp_path):
+    pipeline = diffusers.StableDiffusionPipeline.from_pretrained(one_level)
     pipeline.set_progress_bar_config(disable=True)
     pipeline.unet.train()
 
     def sample():
         generator = torch.Generator().manual_seed(0)
-        return pipeline("a cat", num_inference_steps=2, output_type="latent", height=64, width=64, generator=generator)[
-            0
-        ]
+        size = {"height": 64, "width": 64}
+        return pipeline("a cat", num_inference_steps=2, output_type="latent", generator=generator, **size)[0]
+
+    def describe():
+        return [(type(part), part.training, sorted(vars(part))) for part in pipeline.unet.modules()]
 
     before, kept = sample(), {name: dict(vars(part)) for name, part in pipeline.components.items() if part is not None}
+    modules = describe()
     export_pipeline(pipeline, tmp_path / "bundle", sizes=[(64, 64)], steps=())
     assert pipeline.unet.training
+    assert describe() == modules
     assert torch.equal(sample(), before)
     for name, attributes in kept.items():
         assert vars(getattr(pipeline, name)).keys() == attributes.keys()
@@ -132,9 +119,9 @@ def test_an_interrupt_leaves_nothing(folder, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_command_line_takes_pipelines(folder, tmp_path):
+def test_the_command_line_takes_pipelines(one_level, tmp_path):
     sizes = ["--size", "64x64", "--size", "128x192"]
-    words = ["export", str(folder), "-o", str(tmp_path / "bundle"), *sizes, "--steps", "10"]
+    words = ["export", str(one_level), "-o", str(tmp_path / "bundle"), *sizes, "--steps", "10"]
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 0, done.output
     assert "batch, height, width may vary" in done.stdout
@@ -145,4 +132,4 @@ def test_the_command_line_takes_pipelines(folder, tmp_path):
     shown = CliRunner().invoke(main, ["inspect", str(tmp_path / "bundle")])
     assert "sample float32 (batch, 4, height, width)" in shown.stdout
     for words in (["--null-label", "3"], ["--size", "64"]):
-        assert CliRunner().invoke(main, ["export", str(folder), "-o", str(tmp_path / "other"), *words]).exit_code > 0
+        assert CliRunner().invoke(main, ["export", str(one_level), "-o", str(tmp_path / "other"), *words]).exit_code > 0

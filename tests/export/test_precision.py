@@ -13,10 +13,17 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.export import export_bundle, export_pipeline
 from zeus_trt.export.capture import capture
 from zeus_trt.export.precision import cast_capture, cast_module, check_precision, find_precision
-from zeus_trt.runtime import Bundle
 
-SD, FLUX = FAMILIES["sd15"], FAMILIES["flux"]
+SD = FAMILIES["sd15"]
 HOT = "down_blocks.0.resnets.0"
+
+
+def make():
+    """Stable Diffusion's pipeline around a UNet of one level."""
+    torch.manual_seed(0)
+    pipeline = tiny_unets.build_sd(unet=tiny_unets.one_level_unet().eval())
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline
 
 
 def overheat(unet):
@@ -28,7 +35,7 @@ def overheat(unet):
 
 @pytest.fixture(scope="module")
 def hot():
-    pipeline = SD.make()
+    pipeline = make()
     overheat(pipeline.unet)
     return pipeline
 
@@ -47,11 +54,8 @@ def list_types(bundle):
     ("precision", "dtype", "backends"),
     [("fp16", "float16", {"eager-fp16", "onnxruntime"}), ("bf16", "bfloat16", {"eager-bf16"})],
 )
-def test_a_half_is_verified_and_its_manifest_says_how(tmp_path, precision, dtype, backends):
-    pipeline = FLUX.make()
-    before = {name: value.clone() for name, value in pipeline.transformer.state_dict().items()}
-    export_pipeline(pipeline, tmp_path / "bundle", settings=FLUX.settings, steps=(), precision=precision)
-    bundle = Bundle.open(tmp_path / "bundle")
+def test_a_half_is_verified_and_its_manifest_says_how(family_bundle, precision, dtype, backends):
+    bundle = family_bundle("flux", precision)
     types, weights = list_types(bundle)
     assert {name for name, kind in types.items() if kind == "float32"} == {"timestep", "guidance", "img_ids", "txt_ids"}
     assert set(types.values()) == {"float32", dtype}
@@ -62,8 +66,6 @@ def test_a_half_is_verified_and_its_manifest_says_how(tmp_path, precision, dtype
     assert {record.backend for record in manifest.verification} == backends
     assert {record.dtype for record in manifest.verification} == {dtype}
     assert all(1e-6 < record.relative_error < 8e-2 for record in manifest.verification)
-    after = pipeline.transformer.state_dict()
-    assert all(torch.equal(after[name], value) and after[name].dtype == value.dtype for name, value in before.items())
 
 
 def test_bare_models_too(tiny_model, tmp_path):
@@ -83,10 +85,13 @@ def test_overflow_is_named_with_the_blocks_that_help(hot, tmp_path):
 
 
 def test_blocks_kept_in_fp32_do_not_overflow(hot, tmp_path):
+    before = {name: value.clone() for name, value in hot.unet.state_dict().items()}
     bundle = export_hot(hot, tmp_path / "bundle", keep_fp32=("down_blocks.0.resnets.*",))
     assert list_types(bundle)[1] >= {"FLOAT", "FLOAT16"}
     assert bundle.manifest.keep_fp32 == ("down_blocks.0.resnets.*",)
     assert all(record.relative_error < 1e-2 for record in bundle.manifest.verification)
+    after = hot.unet.state_dict()
+    assert all(torch.equal(after[name], value) and after[name].dtype == value.dtype for name, value in before.items())
 
 
 def test_a_kept_module_is_cast_around(hot):
@@ -102,7 +107,7 @@ def test_a_kept_module_is_cast_around(hot):
 
 
 def test_nothing_is_kept_where_the_whole_model_overflows(tmp_path):
-    pipeline = SD.make()
+    pipeline = make()
     with torch.no_grad():
         pipeline.unet.conv_in.weight.mul_(1e7)
     with pytest.raises(ZeusError, match=r"first in conv_in; .* export in bf16 or fp32"):
@@ -110,7 +115,7 @@ def test_nothing_is_kept_where_the_whole_model_overflows(tmp_path):
 
 
 def test_weights_that_are_not_finite_are_named(tmp_path):
-    pipeline = SD.make()
+    pipeline = make()
     torch.nn.init.constant_(pipeline.unet.mid_block.resnets[0].conv1.bias, float("nan"))
     with pytest.raises(ZeusError, match=r"eager model at latents \(4, 4, 8, 12\), first in mid_block.resnets.0.conv1"):
         export_hot(pipeline, tmp_path / "bundle")

@@ -6,22 +6,19 @@ from checkout import edit_json
 from pipelines import FAMILIES
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.export import export_bundle, export_pipeline, verify_bundle
+from zeus_trt.export import verify_bundle
 from zeus_trt.files import digest_file
 from zeus_trt.runtime import Bundle
 
 
 @pytest.fixture(scope="module")
-def bare(tiny_model, tmp_path_factory):
-    return export_bundle(tiny_model, tmp_path_factory.mktemp("bare") / "bundle", steps=())
+def bare(export_tiny):
+    return export_tiny()
 
 
 @pytest.fixture(scope="module")
-def inpaint(tmp_path_factory):
-    family = FAMILIES["inpaint"]
-    return export_pipeline(
-        family.make(), tmp_path_factory.mktemp("inpaint") / "bundle", settings=family.settings, unseen=family.unseen
-    )
+def inpaint(family_bundle):
+    return family_bundle("inpaint")
 
 
 def change_weights(bundle):
@@ -66,11 +63,11 @@ def test_the_solver_steps_a_part_of_the_latents(inpaint):
         _ = manifest.latent_shape
 
 
-def test_another_model_or_graph_is_refused(tiny_model, tmp_path, inpaint, bare):
-    bundle = export_bundle(tiny_model, tmp_path / "bundle", steps=())
+def test_another_model_or_graph_is_refused(tiny_model, export_tiny, inpaint, bare):
+    bundle = export_tiny()
     change_weights(bundle)
     with pytest.raises(ZeusError, match="relative error"):
-        verify_bundle(tmp_path / "bundle", tiny_model)
+        verify_bundle(bundle.path, tiny_model)
     with pytest.raises(ZeusError, match="model: got weights with digest"):
         verify_bundle(inpaint, tiny_model)
     with pytest.raises(ZeusError, match="sizes: got some for a bare model folder"):

@@ -12,7 +12,6 @@ import torch
 from pipelines import FAMILIES
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.export import export_pipeline
 from zeus_trt.runtime import OnnxRuntimeEngine, Session, accelerate
 from zeus_trt.zeus_graph import StepPlan
 
@@ -83,19 +82,6 @@ def family(request):
     return request.param, FAMILIES[request.param]
 
 
-@pytest.fixture(scope="module")
-def export(tmp_path_factory):
-    """Exports a family's pipeline by name, once."""
-
-    @functools.cache
-    def make(name):
-        family = FAMILIES[name]
-        folder = tmp_path_factory.mktemp(name) / "bundle"
-        return export_pipeline(family.make(), folder, settings=family.settings, unseen=family.unseen, steps=())
-
-    return make
-
-
 @pytest.mark.parametrize("guidance", [{}, {"guidance_scale": 1.0, "true_cfg_scale": 1.0}], ids=["guided", "unguided"])
 def test_nothing_skipped_is_the_pipeline_itself_to_the_bit(family, guidance):
     name, family = family
@@ -127,10 +113,10 @@ def test_skipped_steps_follow_the_paper(family):
 
 
 @pytest.mark.parametrize("name", ["sd15", "flux", "wan", *(pytest.param(n, marks=pytest.mark.slow) for n in FAMILIES)])
-def test_a_bundles_engine_in_the_denoisers_place(name, export):
+def test_a_bundles_engine_in_the_denoisers_place(name, family_bundle):
     family = FAMILIES[name]
     pipeline = family.make()
-    bundle = export(name)
+    bundle = family_bundle(name)
     session = Session(bundle, engine=OnnxRuntimeEngine(bundle.onnx, num_threads=1))
     own = pipeline.scheduler
     for scheduler in (None, *OTHERS.get(name, ("flow, shifted", "flow, unipc"))):
@@ -314,7 +300,7 @@ def test_a_run_that_never_steps_its_scheduler_is_refused():
         fast()
 
 
-def test_what_cannot_be_served_is_refused(export):
+def test_what_cannot_be_served_is_refused(family_bundle):
     family = FAMILIES["sd15"]
     pipeline = family.make()
     with pytest.raises(ZeusError, match="expected a diffusers pipeline"), accelerate(torch.nn.Linear(1, 1)):
@@ -326,7 +312,7 @@ def test_what_cannot_be_served_is_refused(export):
         pytest.raises(ZeusError, match="got 4 steps; expected 12"),
     ):
         run(family, fast)
-    bundle = export("sd15")
+    bundle = family_bundle("sd15")
     other = family.make()
     with torch.no_grad():
         for parameter in other.unet.parameters():

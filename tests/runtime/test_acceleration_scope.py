@@ -9,7 +9,6 @@ from pipelines import FAMILIES
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.pipeline_workload import PipelineWorkload
-from zeus_trt.export import export_pipeline
 from zeus_trt.runtime import Session, accelerate
 from zeus_trt.runtime.pipelines.module_state import read_adapters
 from zeus_trt.runtime.pipelines.run import PipelineRun
@@ -187,10 +186,8 @@ def test_predictors_on_a_grid_know_where_a_run_ends():
 
 
 @pytest.fixture(scope="module")
-def bundle(tmp_path_factory):
-    family = FAMILIES["sd15"]
-    folder = tmp_path_factory.mktemp("sd15") / "bundle"
-    return export_pipeline(family.make(), folder, settings=family.settings, unseen=family.unseen, steps=())
+def bundle(family_bundle):
+    return family_bundle("sd15")
 
 
 def change_weights(pipeline):
