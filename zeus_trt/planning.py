@@ -95,7 +95,8 @@ def make_plan(
     elif nfe is not None:
         plan = StepPlan.spread(count, nfe)
     else:
-        plan = StepPlan.uniform(count, DEFAULT_RATIO if ratio is None else ratio, read_window(window or "default"))
+        fractions = read_window("default" if window is None else window)
+        plan = StepPlan.uniform(count, DEFAULT_RATIO if ratio is None else ratio, fractions)
     return Planned(plan, solver, fold(solver, plan, predictor) if solver else None)
 
 

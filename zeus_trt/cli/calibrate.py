@@ -72,11 +72,10 @@ def _prepare(output: Path, pareto: bool) -> None:
     from zeus_trt.files import check_place
 
     if output.suffix != ".json" and not pareto:
-        raise ZeusError(f"output: got {output.name}; expected a plan's name such as plan.json. Change the ending.")
+        raise ZeusError(f"output: got {output}; expected a plan's name such as plan.json. Change the ending.")
     if pareto and output.suffix not in ("", ".csv", ".png"):
         raise ZeusError(
-            f"output: got {output.name}; expected a name such as curve.csv, beside which the plot goes. Change the "
-            "ending."
+            f"output: got {output}; expected a name such as curve.csv, beside which the plot goes. Change the ending."
         )
     output.parent.mkdir(parents=True, exist_ok=True)
     check_place(output)

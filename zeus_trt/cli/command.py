@@ -11,6 +11,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from zeus_trt.errors import escape
+
 PREFIX = "ZEUS_TRT"
 QUIET, VERBOSE, DEBUG, JSON = "zeus_trt.quiet", "zeus_trt.verbose", "zeus_trt.debug", "zeus_trt.json"
 _GIVEN = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
@@ -144,12 +146,12 @@ def is_on(key: str) -> bool:
 def say(text: str) -> None:
     """Prints a remark on stderr, unless there is -q."""
     if not is_on(QUIET):
-        click.echo(text, err=True)
+        click.echo(escape(text), err=True)
 
 
 def warn(text: str) -> None:
     """Prints a warning on stderr."""
-    click.echo(f"warning: {text}", err=True)
+    click.echo(escape(f"warning: {text}"), err=True)
 
 
 def _make_strict(data: Any) -> Any:

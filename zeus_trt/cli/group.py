@@ -12,7 +12,7 @@ import click
 
 from zeus_trt import __version__
 from zeus_trt.cli.command import DEBUG, Command, list_common_options
-from zeus_trt.errors import ZeusError
+from zeus_trt.errors import ZeusError, escape
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT."""
@@ -23,10 +23,15 @@ class Commands(click.Group):
 
     command_class = Command
 
+    def make_context(self, *args: Any, **settings: Any) -> click.Context:
+        """Reads the options of the program."""
+        with _escape_usage():
+            return super().make_context(*args, **settings)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command."""
         try:
-            with _raise_on_signals():
+            with _raise_on_signals(), _escape_usage():
                 return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
@@ -38,7 +43,17 @@ class Commands(click.Group):
                 raise
             if ctx.meta.get(DEBUG):
                 click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
-            raise click.ClickException(_explain(error)) from error
+            raise click.ClickException(escape(_explain(error))) from error
+
+
+@contextlib.contextmanager
+def _escape_usage() -> Iterator[None]:
+    """What was typed may be in click's messages."""
+    try:
+        yield
+    except click.ClickException as error:
+        error.message = escape(error.message)
+        raise
 
 
 def _explain(error: Exception) -> str:
