@@ -32,7 +32,7 @@ def open_scratch(parent: Path) -> Iterator[Path]:
     """
     scratch, lock = _make(parent)
     try:
-        (scratch / NEW).mkdir()
+        (scratch / NEW).mkdir(mode=0o700)
         yield scratch
     finally:
         if not _find_lost(scratch):

@@ -2,7 +2,9 @@
 
 import contextlib
 import errno
+import os
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Iterator
@@ -25,6 +27,7 @@ class Commands(click.Group):
 
     def make_context(self, *args: Any, **settings: Any) -> click.Context:
         """Reads the options of the program."""
+        _open_streams()
         with _escape_usage():
             return super().make_context(*args, **settings)
 
@@ -44,6 +47,18 @@ class Commands(click.Group):
             if ctx.meta.get(DEBUG):
                 click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
             raise click.ClickException(escape(_explain(error))) from error
+
+
+def _open_streams() -> None:
+    """Opens what the caller closed to nothing: else a file of ours takes its number, and libraries print into it."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (until the end)
 
 
 @contextlib.contextmanager
