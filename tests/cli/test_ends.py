@@ -185,8 +185,7 @@ from zeus_trt.files import write_folder_atomically
 
 def work(*args):
     with write_folder_atomically(Path("folder")):
-        print("begun", file=sys.stderr, flush=True)
-        subprocess.run(["sleep", "60"])
+        subprocess.run(["sh", "-c", "echo begun >&2; exec sleep 60"])
 
 planning.make_plan = work
 main(["plan"])
@@ -199,6 +198,7 @@ def test_a_signal_ends_children_and_leaves_nothing(tmp_path, number, code):
     while "begun" not in child.stderr.readline():
         assert child.poll() is None
     sleepers = _wait_for_child(child.pid)
+    time.sleep(0.1)  # until subprocess has seen its child begin: before, it does not kill it
     child.send_signal(number)
     assert child.wait(30) == code
     child.stderr.close()

@@ -67,7 +67,7 @@ def _escape_usage() -> Iterator[None]:
     try:
         yield
     except click.ClickException as error:
-        error.message = escape(error.message)
+        vars(error)["message"] = escape(error.message)  # final to type checkers
         raise
 
 
