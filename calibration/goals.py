@@ -7,6 +7,7 @@ from zeus_trt.calibration.search import check_nfe
 from zeus_trt.calibration.task import Task
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan, Measured
+from zeus_trt.zeus_graph.counts import check_count, is_finite, show
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Goal:
         min_psnr: PSNR in dB to the full run, at least.
 
     Raises:
-        ZeusError: None of them, more than one, or a quality that is no number.
+        ZeusError: None of them, more than one, or one that is no number.
     """
 
     nfe: int | None = None
@@ -30,11 +31,14 @@ class Goal:
         given = [name for name, value in vars(self).items() if value is not None]
         if len(given) != 1:
             raise ZeusError(
-                f"goal: got {', '.join(given) or 'none'}; expected one of nfe (--budget), speedup and min_psnr. "
+                f"goal: got {', '.join(given) or 'none'}; expected one of nfe (the budget), speedup and min_psnr. "
                 "Give one of them."
             )
-        if self.min_psnr is not None and not math.isfinite(self.min_psnr):
-            raise ZeusError(f"min_psnr: got {self.min_psnr}; expected a number of dB. Give one.")
+        if self.nfe is not None:
+            check_count("nfe", self.nfe, 0)
+        for name, value in (("speedup", self.speedup), ("min_psnr", self.min_psnr)):
+            if value is not None and not is_finite(value):
+                raise ZeusError(f"{name}: got {show(value)}; expected a number. Give one.")
 
     def count_full_steps(self, num_evaluations: int) -> int | None:
         """The full steps that the goal allows; None where a quality is asked for.

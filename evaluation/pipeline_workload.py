@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from zeus_trt.errors import ZeusError
+from zeus_trt.errors import ZeusError, say_cause
 from zeus_trt.evaluation.workload import Sample, Setting
 from zeus_trt.export.description import digest_weights
 from zeus_trt.runtime import Bundle, Session, Step, accelerate
@@ -174,10 +174,9 @@ class PipelineWorkload:
                     f"--strength: got {strength:g} of {num_steps} steps, which leaves none; expected at least "
                     f"{math.ceil(1000 / num_steps) / 1000:g}. Raise it, or the steps."
                 ) from error
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise ZeusError(
-                f"pipeline: got arguments that a {type(self.pipeline).__name__} refuses ({reason}); expected such "
-                "that it runs. Change them."
+                f"pipeline: got arguments that a {type(self.pipeline).__name__} refuses ({say_cause(error)}); expected "
+                "such that it runs. Change them."
             ) from error
 
     def _find_schedule(self, num_steps: int, solver: str) -> tuple[int, dict[str, Any]]:

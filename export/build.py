@@ -226,5 +226,5 @@ def _read_sm(text: str) -> str:
     """``sm_89`` from ``sm_89``, ``SM89``, ``sm89`` or ``8.9``."""
     found = re.fullmatch(r"(?:sm_?)?(\d{2,3})", text.strip().lower().replace(".", ""))
     if not found:
-        raise ZeusError(f"gpu: got {text}; expected a compute capability such as sm_89. Write it so.")
+        raise ZeusError(f"gpu: got {text!r}; expected a compute capability such as sm_89. Write it so.")
     return f"sm_{found[1]}"

@@ -17,7 +17,6 @@ _SAVE_ADAPTERS = (
     "Load the pipeline without adapters, load its adapters with load_lora_weights(), then export that pipeline; or "
     "call fuse_lora() and unload_lora_weights() on it, and save it with save_pretrained()."
 )
-_HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")  # neither part is "." or ".."
 
 
 def is_pipeline(name: str | Path) -> bool:

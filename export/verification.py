@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from zeus_trt.errors import ZeusError
+from zeus_trt.errors import ZeusError, say_cause
 from zeus_trt.export.agreement import Case, allowed, compare, list_all_cases, list_cases, list_model_cases
 from zeus_trt.export.capture import Capture, capture
 from zeus_trt.export.description import digest_weights
@@ -159,6 +159,5 @@ def _parse(onnx: Path) -> None:
         library.checker.check_model(str(onnx))
     except library.checker.ValidationError as error:
         raise ZeusError(
-            f"onnx: got {onnx.name}, which is no valid graph ({str(error).strip().splitlines()[0]}); expected one. "
-            "Report the model."
+            f"onnx: got {onnx.name}, which is no valid graph ({say_cause(error)}); expected one. Report the model."
         ) from error

@@ -106,6 +106,9 @@ def count_rows(spec: TensorSpec, tensor: Any) -> int:
 def _check_type(spec: TensorSpec, tensor: Any) -> None:
     if not isinstance(tensor, torch.Tensor):
         raise ZeusError(f"{spec.name}: got {type(tensor).__name__}; expected a tensor. Change it.")
+    if tensor.layout != torch.strided or tensor.is_meta:
+        kind = "one without values" if tensor.is_meta else f"a {str(tensor.layout).removeprefix('torch.')} tensor"
+        raise ZeusError(f"{spec.name}: got {kind}; expected a dense tensor. Make it one.")
     wants_float = getattr(torch, spec.dtype).is_floating_point
     if tensor.is_complex() or (tensor.is_floating_point() and not wants_float):
         raise ZeusError(

@@ -3,12 +3,12 @@
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Real
 
 import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.denoiser import Denoiser
+from zeus_trt.zeus_graph.counts import is_finite, show
 
 _HALVES = (torch.float16, torch.bfloat16)
 
@@ -134,7 +134,6 @@ def _widen(output: torch.Tensor) -> torch.Tensor:
 
 
 def _check_number(name: str, value: float, low: float, high: float) -> None:
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or not low <= value <= high:
+    if not is_finite(value) or not low <= value <= high:
         takes = "a number" if high == math.inf else f"a number from {low:g} to {high:g}"
-        raise ZeusError(f"{name}: got {value!r}; expected {takes}. Change it.")
+        raise ZeusError(f"{name}: got {show(value)}; expected {takes}. Change it.")

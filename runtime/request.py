@@ -1,9 +1,9 @@
 """What a trajectory is asked for."""
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from numbers import Real
 from typing import Any
 
 import torch
@@ -137,9 +137,10 @@ def check_run(num_steps: Any, num_images: Any, seed: Any) -> None:
 
 def check_threshold(threshold: Any) -> None:
     """Refuses anything but a threshold of drift."""
-    is_number = isinstance(threshold, Real) and not isinstance(threshold, bool)
-    if threshold is not None and not (is_number and threshold > 0):
-        raise ZeusError(f"drift_threshold: got {threshold!r}; expected a number above 0, or infinity. Change it.")
+    is_infinite = isinstance(threshold, float) and threshold == math.inf
+    if threshold is not None and not is_infinite and not (counts.is_finite(threshold) and threshold > 0):
+        got = counts.show(threshold)
+        raise ZeusError(f"drift_threshold: got {got}; expected a number above 0, or infinity. Change it.")
 
 
 def expect(name: str, value: Any, kinds: Any, words: str) -> None:

@@ -53,6 +53,8 @@ class Session:
     ):
         expect("bundle", bundle, (str, Path, Bundle), "a folder or an opened bundle")
         expect("engine", engine, (Callable, type(None)), "a denoiser; name a backend instead to open one")
+        if scheduler is not None and not hasattr(scheduler, "set_timesteps"):
+            raise ZeusError(f"scheduler: got {type(scheduler).__name__}; expected a scheduler of diffusers. Change it.")
         self.bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
         if engine is not None and (backend != "auto" or cuda_graph):
             asked = f"the backend {backend}" if backend != "auto" else "cuda_graph"
@@ -63,8 +65,8 @@ class Session:
         else:
             self.engine, self.backend_reason = engine, "given"
         info = getattr(self.engine, "info", None)
-        self._device = info.device if info else check_device(device) if device else None
-        if info and device and check_device(device) not in (info.device, torch.device(info.device.type)):
+        self._device = info.device if info else check_device(device) if device is not None else None
+        if info and device is not None and check_device(device) not in (info.device, torch.device(info.device.type)):
             raise ZeusError(f"device: got {device} beside an engine on {info.device}; expected none. Leave it out.")
         self.solver = Solver(self.bundle, scheduler)
 
@@ -142,6 +144,8 @@ class Session:
             ZeusError: As ``sample``, and ``program`` for a solver that is not linear.
         """
         began = time.perf_counter()
+        for name, callback in (("on_call", on_call), ("on_step", on_step)):
+            expect(name, callback, (Callable, type(None)), "a function")
         trajectory = self._start(conditioning, settings, on_call)
         request = trajectory.request
         need = trajectory.find_need(mode) or ("a step at a time" if on_step else None)

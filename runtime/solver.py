@@ -40,7 +40,7 @@ class Solver:
     @cached_property
     def scheduler(self) -> Any:
         """The diffusers scheduler; raises ZeusError where diffusers is missing."""
-        return self._given or build_scheduler(self._bundle.scheduler_config)
+        return build_scheduler(self._bundle.scheduler_config) if self._given is None else self._given
 
     def count_evaluations(self, num_steps: int, begin: int = 0, schedule: Mapping[str, Any] | None = None) -> int:
         """Denoiser evaluations of ``num_steps`` steps, from ``begin`` on."""

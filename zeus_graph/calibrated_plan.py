@@ -8,6 +8,7 @@ from typing import Any, Literal
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph import json_file
+from zeus_trt.zeus_graph.counts import show
 from zeus_trt.zeus_graph.plan import PRESETS, StepPlan
 from zeus_trt.zeus_graph.predictor import Predictor
 
@@ -224,6 +225,8 @@ def read_plan(text: str | os.PathLike) -> StepPlan | CalibratedPlan:
     Raises:
         ZeusError: None of these.
     """
+    if not isinstance(text, str | os.PathLike):
+        raise ZeusError(f"plan: got {show(text)}; expected letters such as FFXRF, or the path of a file. Change it.")
     if isinstance(text, str) and not text.endswith(".json"):
         return StepPlan(text)
     data = json_file.load(text, "plan")
@@ -231,15 +234,15 @@ def read_plan(text: str | os.PathLike) -> StepPlan | CalibratedPlan:
     return CalibratedPlan.from_json(data) if is_calibrated else StepPlan.from_json(data)
 
 
-def load_plan(source: str | os.PathLike, num_steps: int | None = None) -> StepPlan:
+def load_plan(source: str | os.PathLike | StepPlan | CalibratedPlan, num_steps: int | None = None) -> StepPlan:
     """Reads a plan that can be given wherever a plan is taken; a calibrated one brings its predictor.
 
     It belongs to the model, the solver and the number of steps that it was calibrated for: its length is checked where
     it runs, and ``CalibratedPlan.load(path).check(...)`` checks the rest.
 
     Args:
-        source: Letters such as ``FFXRF``, the path of a .json file as ``read_plan`` takes it, or the name of a preset:
-            ``medium``, ``fast`` or ``turbo``.
+        source: Letters such as ``FFXRF``, the path of a .json file as ``read_plan`` takes it, the name of a preset:
+            ``medium``, ``fast`` or ``turbo``; or a plan.
         num_steps: Evaluations of the denoiser, which a preset needs; another plan must have that length.
 
     Raises:
@@ -249,6 +252,6 @@ def load_plan(source: str | os.PathLike, num_steps: int | None = None) -> StepPl
         if num_steps is None:
             raise ZeusError(f"num_steps: got none for the preset {source}; expected a number of steps. Give it.")
         return StepPlan.uniform(num_steps, PRESETS[source])
-    found = read_plan(source)
+    found = source if isinstance(source, StepPlan | CalibratedPlan) else read_plan(source)
     plan = found.plan if isinstance(found, CalibratedPlan) else found
     return plan if num_steps is None else plan.check_length(num_steps)

@@ -1,7 +1,7 @@
 """Numbers that are asked for, and the most that is taken of each: refused before anything is allocated."""
 
 import math
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 from zeus_trt.errors import ZeusError
@@ -28,6 +28,16 @@ def check_count(name: str, value: Any, least: int, most: float = math.inf) -> in
 def is_whole(value: Any) -> bool:
     """Whether it is a whole number of any kind; a bool is not."""
     return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def is_finite(value: Any) -> bool:
+    """Whether it is a real number of any kind that a float can hold; a bool is not."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer of more than 1024 bits
+        return False
 
 
 def show(value: Any) -> str:

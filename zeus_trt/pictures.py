@@ -38,8 +38,8 @@ def find_format(path: Path) -> str:
     """
     if path.suffix.lower() not in FORMATS:
         raise ZeusError(
-            f"output: got {path.name}; expected a picture's name such as out.png, with one of {', '.join(FORMATS)}. "
-            "Change the ending."
+            f"output: got {path.name or path}; expected a picture's name such as out.png, with one of "
+            f"{', '.join(FORMATS)}. Change the ending."
         )
     return FORMATS[path.suffix.lower()]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zeus_trt.errors import ZeusError
+from zeus_trt.errors import ZeusError, escape
 from zeus_trt.evaluation.pipeline_workload import EAGER, PipelineWorkload, refuse_backend
 from zeus_trt.evaluation.workload import SessionWorkload, Workload, check_labels, choose_guidance
 from zeus_trt.export.loading import is_pipeline
@@ -38,7 +38,7 @@ class Made:
     def describe(self) -> str:
         """The run on one line."""
         report = self.report
-        return (
+        return escape(
             f"{self.output}: {report.nfe} of {len(report.plan)} steps call {report.backend}, "
             f"{report.total_seconds:.2f} s (engine {report.engine_seconds:.2f} s), {report.mode} mode"
         )

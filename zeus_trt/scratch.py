@@ -32,7 +32,7 @@ def open_scratch(parent: Path) -> Iterator[Path]:
     """
     scratch, lock = _make(parent)
     try:
-        (scratch / NEW).mkdir()
+        (scratch / NEW).mkdir(mode=0o700)
         yield scratch
     finally:
         if not _find_lost(scratch):
@@ -44,7 +44,7 @@ def open_scratch(parent: Path) -> Iterator[Path]:
 def sweep(parent: Path) -> None:
     """Restores what dead writers set aside in ``parent``, and removes the rest of what they left there."""
     for scratch in _list(parent):
-        with _take_over(scratch) as is_dead:
+        with _take_over(scratch) as is_dead, contextlib.suppress(OSError):  # of another user, in a shared folder
             if is_dead:
                 for content in _find_lost(scratch):
                     with contextlib.suppress(OSError):

@@ -1,6 +1,7 @@
 """Reading a bundle: the folder that export writes."""
 
 import hashlib
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,8 @@ class Bundle:
             ZeusError: No bundle, an unknown format, a file that is missing or changed or leaves the folder, or a graph
                 that reads other files than those of the manifest.
         """
+        if not isinstance(path, str | os.PathLike):
+            raise ZeusError(f"bundle: got {type(path).__name__}; expected the path of a folder. Change it.")
         path = Path(path)
         recover(path)
         try:

@@ -12,6 +12,7 @@ from typing import BinaryIO
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle.engine_record import EngineRecord
+from zeus_trt.scratch import NEW, open_scratch, sweep
 
 _CHUNK = 1 << 20
 
@@ -82,15 +83,16 @@ def check_engine(path: Path, record: EngineRecord) -> tuple[str, ...]:
 def copy_engine(path: Path, record: EngineRecord) -> Iterator[Path]:
     """Yields a checked copy of an engine in a folder of this user alone, where nobody changes it; it is deleted after.
 
-    For libraries that load from a path.
+    For libraries that load from a path. Copies of dead processes are deleted first.
 
     Raises:
         ZeusError: The bytes are not those that were built, or there is no room for the copy.
     """
     with ExitStack() as stack:
         try:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="zeus-trt-"))  # mode 700
-            copy = Path(folder) / record.file
+            folder = Path(tempfile.gettempdir())
+            sweep(folder)
+            copy = stack.enter_context(open_scratch(folder)) / NEW / record.file  # below a folder of mode 700
             with copy.open("xb") as target:
                 target.writelines(_read_chunks(path, record))
         except _Changed as changed:

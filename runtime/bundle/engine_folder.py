@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class UntrustedError(ZeusError):
-    """The engines that would serve were built elsewhere."""
+    """The engines that would serve were built elsewhere, or nobody can say where."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ def load_engine(bundle: Path, needs: Needs, load: Callable[[Path, EngineRecord],
     found = list_engines(bundle, needs, trust)
     engines = [engine for engine in found if engine.record is None or engine.record.spec.backend == needs.backend]
     if engines and not trust:
-        read_key()  # a key that cannot be used is the whole reason
+        _check_key()
     faults = []
     for engine in sorted(engines, key=lambda engine: _find_age(engine.path)):
         if engine.record is None or engine.reasons:
@@ -197,6 +197,14 @@ def load_engine(bundle: Path, needs: Needs, load: Callable[[Path, EngineRecord],
         except ZeusError as error:
             faults.append(error)
     raise faults[0] if faults else _refuse_all(bundle, needs, engines)
+
+
+def _check_key() -> None:
+    """Raises UntrustedError for a key that cannot be used: it is the whole reason why no engine is trusted."""
+    try:
+        read_key()
+    except ZeusError as error:
+        raise UntrustedError(error) from error
 
 
 def _refuse_all(bundle: Path, needs: Needs, engines: Sequence[EngineFile]) -> ZeusError:

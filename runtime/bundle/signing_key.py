@@ -33,8 +33,11 @@ def find_data_folder() -> Path:
         return Path(shared) / "zeus-trt"
     try:
         home = Path.home()
-    except RuntimeError as error:
-        raise ZeusError(f"{DATA_VARIABLE}: got no home folder to keep data in; expected one. Set it.") from error
+        is_usable = home.is_absolute()  # else whoever makes the working folder would bring the key
+    except RuntimeError:
+        is_usable = False
+    if not is_usable:
+        raise ZeusError(f"{DATA_VARIABLE}: got no home folder to keep data in; expected one. Set it.")
     return home / ("Library/Application Support" if sys.platform == "darwin" else ".local/share") / "zeus-trt"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from zeus_trt.errors import ZeusError
+from zeus_trt.errors import ZeusError, say_cause
 from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.bundle.engine_file import copy_engine
 from zeus_trt.runtime.bundle.engine_folder import AOT_INDUCTOR, Needs, load_engine
@@ -59,7 +59,7 @@ class AotEngine(Engine):
             )
         except Exception as error:  # torch's loader raises bare RuntimeErrors
             raise ZeusError(
-                f"aot-inductor: got {package.name}, which does not load ({str(error).strip().splitlines()[0]}); "
+                f"aot-inductor: got {package.name}, which does not load ({say_cause(error)}); "
                 f"expected a package for torch {torch.__version__} on {device}. Build it again."
             ) from error
         self._run: Any = CudaGraphs(self._call, device) if cuda_graph else self._call

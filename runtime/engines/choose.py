@@ -9,6 +9,7 @@ from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.bundle.engine_folder import UntrustedError
 from zeus_trt.runtime.bundle.engine_trust import check_trust
 from zeus_trt.runtime.engines.engine import Engine
+from zeus_trt.zeus_graph.counts import show
 
 BACKENDS = ("tensorrt", "tensorrt-rtx", "aot-inductor", "onnxruntime")
 """In the order in which ``auto`` tries them."""
@@ -53,7 +54,7 @@ def choose_engine(
     if backend not in (*BACKENDS, "auto"):
         raise ZeusError(f"backend: got {backend!r}; expected auto, {', '.join(BACKENDS)}. Choose one of these.")
     trust = check_trust(trust_engines)
-    devices = [check_device(device)] if device else [torch.device(name) for name in _list_devices()]
+    devices = [check_device(device)] if device is not None else [torch.device(name) for name in _list_devices()]
     refused: list[str] = []
     for place in devices:
         for name in BACKENDS if backend == "auto" else (backend,):
@@ -78,8 +79,8 @@ def check_device(device: str | torch.device) -> torch.device:
     """The device of that name; raises ZeusError for an unknown kind."""
     try:
         return torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        raise ZeusError(f"device: got {device!r}; expected cpu, cuda or cuda:N. Choose one of these.") from error
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ZeusError(f"device: got {show(device)}; expected cpu, cuda or cuda:N. Choose one of these.") from error
 
 
 def _open(bundle: Bundle, backend: str, device: torch.device, cuda_graph: bool, trust: bool) -> Engine:

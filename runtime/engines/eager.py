@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from zeus_trt.errors import ZeusError
+from zeus_trt.errors import ZeusError, say_cause
 from zeus_trt.runtime.bundle.manifest import TensorSpec
 from zeus_trt.runtime.engines.cuda_graph import CudaGraphs
 from zeus_trt.runtime.engines.engine import Engine, EngineInfo, name_precision
@@ -63,7 +63,7 @@ class EagerEngine(Engine):
             shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in cast.items())
             raise ZeusError(
                 f"eager: got {shapes}, at which {type(self._module).__name__} fails "
-                f"({str(error).strip().splitlines()[0]}); expected sizes that it takes. Change them."
+                f"({say_cause(error)}); expected sizes that it takes. Change them."
             ) from error
 
     def _release(self) -> None:

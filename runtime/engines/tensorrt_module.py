@@ -3,7 +3,7 @@
 import importlib
 from typing import Any
 
-from zeus_trt.errors import ZeusError
+from zeus_trt.errors import ZeusError, say_cause
 
 # The wheel of TensorRT-RTX brings tensorrt_rtx_bindings; tensorrt_rtx is a second package that re-exports it.
 MODULES = {"tensorrt": ("tensorrt",), "tensorrt-rtx": ("tensorrt_rtx", "tensorrt_rtx_bindings")}
@@ -22,7 +22,7 @@ def import_tensorrt(backend: str) -> Any:
         except ImportError as error:
             reason = str(error)
         except OSError as error:  # a shared library that does not load
-            reason = str(error).strip().splitlines()[0]
+            reason = say_cause(error)
     raise ZeusError(
         f"{backend}: got no package that loads ({reason}); expected the {backend} libraries. "
         f"Install them: pip install 'zeus-trt[{backend}]'."

@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
-from toy_bundle import make_session
+from toy_bundle import denoise, make_session
 
+from zeus_trt.calibration.goals import Goal
 from zeus_trt.cli import main
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.loading import is_pipeline
-from zeus_trt.runtime import draw_noise
+from zeus_trt.runtime import Bundle, Session, draw_noise
 from zeus_trt.runtime.noise import check_memory
 from zeus_trt.zeus_graph import Predictor, StepPlan, UntraceableError, fold, trace
+from zeus_trt.zeus_graph.calibrated_plan import load_plan
 
 HUGE = [10**7, 10**9, 2**63, 10**15, 10**30, 10**5000]
 PLAN = StepPlan("FFXF")
@@ -93,6 +95,34 @@ def test_the_command_line(words, tmp_path):
 @pytest.mark.parametrize("plan", [None, 3, [], ["F"], b"FF", b"", {}, PLAN, "F" * 10**7, "", " ", "FFZF", "x" * 1000])
 def test_plans_of_other_types(plan):
     refuse(lambda: StepPlan(plan), "plan: got")
+
+
+@pytest.mark.parametrize("source", [None, 3, 1.5, [], ["F"], b"FF", {"steps": "FF"}, True, "", "p.json", "a\0.json"])
+def test_sources_of_no_plan(source):
+    refuse(lambda: load_plan(source), "plan: got")
+
+
+def test_a_plan_is_a_source_of_itself():
+    assert load_plan(PLAN) == PLAN
+    refuse(lambda: load_plan(PLAN, 50), "plan: got 4 steps")
+
+
+@pytest.mark.parametrize("value", ["5", b"x", [], {}, True, 1j, 10**400, math.nan, math.inf, object])
+def test_goals_that_are_no_numbers(value):
+    refuse(lambda: Goal(speedup=value), "speedup: got")
+    refuse(lambda: Goal(min_psnr=value), "min_psnr: got")
+    if value != 10**400:
+        refuse(lambda: Goal(nfe=value), "nfe: got")
+
+
+def test_sessions_of_other_types():
+    bundle = make_session().bundle
+    for path in (None, 3, b"x", [], 10**400):
+        refuse(lambda path=path: Bundle.open(path), "bundle: got")
+    for scheduler in (0, "", "euler", {}, diffusers):
+        refuse(lambda scheduler=scheduler: Session(bundle, engine=denoise, scheduler=scheduler), "scheduler: got")
+    for device in ("", -1, [], 2**63, 10**400, "gpu"):
+        refuse(lambda device=device: Session(bundle, device=device), "device: got")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -14,10 +15,15 @@ from click.testing import CliRunner
 from tiny_subjects import write_unlabelled
 
 from zeus_trt.cli import main
+from zeus_trt.cli.build import say as say_in_a_build
 from zeus_trt.cli.build import show_progress
+from zeus_trt.cli.command import hold_signals, say, warn
 from zeus_trt.cli.options import progress
 from zeus_trt.errors import ZeusError
 from zeus_trt.export import export_bundle
+from zeus_trt.sampling import Made
+
+REPORT = {"nfe": 3, "plan": "FFXRF", "backend": "double", "total_seconds": 1.0, "engine_seconds": 0.5, "mode": "step"}
 
 
 def call(*words):
@@ -103,6 +109,74 @@ def test_exit_codes(monkeypatch, error, code, said):
             assert "Traceback" in call(*words).stderr
 
 
+BAD = "a\x1b[31m\n\u202eb"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [f"--{BAD}"], [BAD], ["plan", f"--{BAD}"], ["plan", BAD], ["plan", "--steps", BAD], ["plan", "--window", BAD],
+        ["plan", "--plan", f"{BAD}.json"], ["plan", "--scheduler", BAD], ["run", BAD, "-o", "a.png"],
+        ["run", "none", "-o", BAD], ["export", BAD, "-o", "b"], ["inspect", BAD], ["compare", BAD],
+        ["calibrate", BAD, "-o", "a.json", "--budget", "5"], ["build", BAD, "--backend", BAD],
+    ],
+    ids=range(15),
+)  # fmt: skip
+def test_nothing_that_was_typed_moves_the_cursor(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = call(*words)
+    assert done.exit_code in (1, 2)
+    assert "a\\x1b[31m" in done.stderr
+    assert done.stderr.replace("\n", "").isprintable()
+
+
+def test_errors_of_the_system_are_escaped(monkeypatch):
+    def fail(*args):
+        raise OSError(28, "No space left", BAD)
+
+    monkeypatch.setattr("zeus_trt.planning.make_plan", fail)
+    assert call("plan").stderr.startswith("Error: file: got a\\x1b[31m\\n\\u202eb (No space left)")
+
+
+def test_a_written_file_is_named_on_one_line(capsys):
+    say(BAD)
+    warn(BAD)
+    say_in_a_build(BAD)
+    assert "a\\x1b[31m\\n" in Made(Path(BAD), SimpleNamespace(**REPORT)).describe()
+    assert capsys.readouterr().err.replace("\n", "").isprintable()
+
+
+CLOSED = """
+import os
+from zeus_trt.cli import main
+main(["plan", "--steps", "5", "-o", "plan.png"], standalone_mode=False)
+assert os.readlink("/proc/self/fd/2") == os.devnull
+"""
+
+
+def test_closed_streams_are_no_error(tmp_path):
+    words = [sys.executable, "-c", CLOSED]
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" <&- 2>&-', "sh", *words], cwd=tmp_path, capture_output=True, check=False
+    )
+    assert done.returncode == 0
+    assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_signal_during_imports_waits_for_their_end():
+    done = []
+
+    def work():
+        with hold_signals():
+            signal.raise_signal(signal.SIGINT)
+            done.append(1)
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert done == [1]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 SLEEPER = """
 import subprocess, sys, time
 from pathlib import Path
@@ -112,8 +186,7 @@ from zeus_trt.files import write_folder_atomically
 
 def work(**options):
     with write_folder_atomically(Path("folder")):
-        # Long after the parent has seen it start: what interrupts Popen itself would leave it behind.
-        subprocess.run(["sh", "-c", "sleep 0.3; echo begun >&2; exec sleep 60"])
+        subprocess.run(["sh", "-c", "echo begun >&2; exec sleep 60"])
 
 planning.make_plan = work
 main(["plan"])
@@ -129,6 +202,7 @@ def test_a_signal_ends_children_and_leaves_nothing(tmp_path, number, code):
     while "begun" not in child.stderr.readline():
         assert child.poll() is None
     sleepers = _wait_for_child(child.pid)
+    time.sleep(0.1)  # until subprocess has seen its child begin: before, it does not kill it
     child.send_signal(number)
     assert child.wait(30) == code
     child.stderr.close()

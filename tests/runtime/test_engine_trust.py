@@ -3,6 +3,7 @@
 import os
 import resource
 import shutil
+import tempfile
 from dataclasses import replace
 from hashlib import sha256
 from types import SimpleNamespace
@@ -23,6 +24,7 @@ from zeus_trt.runtime.bundle.engine_trust import check_trust, is_signed, sign, t
 from zeus_trt.runtime.bundle.manifest import ONNX_FILE, FileEntry
 from zeus_trt.runtime.bundle.signing_key import make_key
 from zeus_trt.runtime.engines.choose import choose_engine, open_engine
+from zeus_trt.scratch import NEW, PREFIX
 
 
 def test_an_engine_that_was_built_here_is_loaded(home, engines, loaded):
@@ -212,6 +214,37 @@ def test_what_was_checked_is_what_is_loaded(home, engines, loaded, monkeypatch):
     assert path != str(file)
     assert mode == 0o700
     assert not os.path.exists(path)
+
+
+def test_copies_of_dead_processes_go(home, engines, loaded, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    dead, other = tmp_path / f"{PREFIX}dead", tmp_path / "other"
+    for folder in (dead / NEW, other):
+        folder.mkdir(parents=True)
+        (folder / "denoiser.pt2").write_bytes(b"engine")
+    write(engines)
+    choose_engine(engines, AOT_INDUCTOR, "cpu")
+    assert len(loaded) == 1
+    assert list(tmp_path.glob("**/*.pt2")) == [other / "denoiser.pt2"]
+
+
+@pytest.mark.parametrize("words", ["", " \n", "one\ntwo"])
+def test_a_package_that_does_not_load(home, engines, monkeypatch, words):
+    def fail(*args, **options):
+        raise RuntimeError(words)
+
+    write(engines)
+    monkeypatch.setattr(torch._inductor, "aoti_load_package", fail)
+    refuse(engines, rf"which does not load \(RuntimeError{': one two' if words.strip() else ''}\); expected a package")
+
+
+def test_a_key_that_cannot_be_used_is_said(home, engines, loaded, caplog):
+    write(engines)
+    (home / "engine.key").chmod(0o644)
+    with pytest.raises(ZeusError):  # the graph of this bundle is a double: nothing else runs
+        choose_engine(engines, "auto", "cpu")
+    assert "has mode 644; expected a file of yours of mode 600" in caplog.text
+    assert loaded == []
 
 
 def test_no_room_for_the_copy(home, engines, loaded):

@@ -25,7 +25,8 @@ def spoil(tensor):
     return [
         bad.reshape(tensor.shape), bad.nan_to_num(0).fill_(math.inf).reshape(tensor.shape), tensor[0], tensor[None],
         tensor[:0], torch.cat([tensor, tensor, tensor]), tensor.to(torch.complex64), tensor.tolist(), tensor.numpy(),
-        tensor[:, :-1] if tensor.ndim == 4 else tensor[..., :-1], torch.tensor(1.0),
+        tensor[:, :-1] if tensor.ndim == 4 else tensor[..., :-1], torch.tensor(1.0), tensor.to("meta"),
+        tensor.to_sparse(),
     ]  # fmt: skip
 
 
@@ -52,7 +53,7 @@ def list_faults():
         "plan": [*without(JUNK, type(None)), "FFXF", *plans],
         "num_steps": [*without(JUNK, int), 0, -1, -10**9, 1, 9, 11, 10**3],
         "batch": [*without(JUNK, int), 0, -1, 3, 7],
-        "guidance_scale": [*without(JUNK, int, float), -math.inf, math.inf, torch.tensor(3.0), 1j],
+        "guidance_scale": [*without(JUNK, int, float), -math.inf, math.inf, 10**400, torch.tensor(3.0), 1j],
         "negative": [
             *without(JUNK, type(None), dict), {"more": embeddings}, {"sample": NOISE}, {"timestep": labels}, *bad_text,
             *bad_labels,
@@ -76,8 +77,10 @@ def list_faults():
             Predictor.from_table({}), Predictor.from_table({3: {1: 1.0}}),
         ],
         "mode": [*JUNK, "Program", "", "graph"],
-        "drift_threshold": [*without(JUNK, type(None), int, float), 0, -1.0, -math.inf, math.nan],
+        "drift_threshold": [*without(JUNK, type(None), int, float), 0, -1.0, -math.inf, math.nan, 10**400],
         "guidance": [*without(JUNK, type(None))],
+        "on_call": [*without(JUNK, type(None))],
+        "on_step": [*without(JUNK, type(None))],
     }  # fmt: skip
 
 

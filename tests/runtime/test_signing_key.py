@@ -86,6 +86,15 @@ def test_a_key_that_cannot_be_trusted(home, engines, loaded, name):
     choose_engine(engines, AOT_INDUCTOR, "cpu", trust_engines=True)  # needs no key
 
 
+@pytest.mark.parametrize("home", ["rel", ".", "a/b"])
+def test_a_home_of_the_working_folder_is_none(monkeypatch, home):
+    monkeypatch.delenv("ZEUS_TRT_DATA_HOME")
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.setenv("HOME", home)
+    with pytest.raises(ZeusError, match="got no home folder"):
+        read_key()
+
+
 def test_a_key_of_another_user(home, monkeypatch):
     make_key()
     monkeypatch.setattr(os, "geteuid", lambda: 12345)

@@ -12,6 +12,7 @@ from zeus_trt.cli.command import QUIET, is_on
 from zeus_trt.cli.command import say as say_remark
 from zeus_trt.cli.group import main
 from zeus_trt.cli.options import Range
+from zeus_trt.errors import escape
 
 gpu_option = click.option("--gpu", multiple=True, help="What to build for, such as sm_89.  [default: this machine]")
 range_option = click.option(
@@ -82,7 +83,7 @@ def say(text: str) -> None:
     from tqdm import tqdm
 
     if sys.stderr.isatty() and not is_on(QUIET):
-        tqdm.write(text, file=sys.stderr)
+        tqdm.write(escape(text), file=sys.stderr)
     else:
         say_remark(text)
 

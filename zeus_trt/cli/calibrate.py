@@ -18,6 +18,7 @@ _RECORDING = ("trajectories", "num_trajectories", "num_validation", "max_calls")
 @main.command(
     exclusive=(
         ("check", "pareto"),
+        _GOALS,
         *(("check", name) for name in (*_GOALS, *_RECORDING)),
         *(("pareto", name) for name in _GOALS),
     )
@@ -51,12 +52,14 @@ def calibrate(model, nfe, speedup, min_psnr, pareto, check, output, **options) -
 
     if not check and output is None:
         raise click.UsageError("-o is needed: where the plan goes")
+    if not check and not pareto and nfe is speedup is min_psnr is None:
+        raise click.UsageError("a goal is needed: --budget, --speedup, --min-psnr, or --pareto for many")
     goal = None if check or pareto else Goal(nfe, speedup, min_psnr)
     if output:
         _prepare(output, pareto)
     with progress(None) as bar:
         task = open_task(model, on_calls=bar.update, keep_beside=None if check else output, **options)
-        if task.trajectories:
+        if task.trajectories and not check:
             say(f"trajectories are kept in {task.trajectories}: an interrupted calibration goes on from there")
         found = CalibratedPlan.load(check) if check else None
         result = check_plan(task, found) if found else reach(task, goal) if goal else trace_pareto(task)
@@ -71,12 +74,12 @@ def _prepare(output: Path, pareto: bool) -> None:
     from zeus_trt.errors import ZeusError
     from zeus_trt.files import check_place
 
+    name = output.name or output
     if output.suffix != ".json" and not pareto:
-        raise ZeusError(f"output: got {output.name}; expected a plan's name such as plan.json. Change the ending.")
+        raise ZeusError(f"output: got {name}; expected a plan's name such as plan.json. Change the ending.")
     if pareto and output.suffix not in ("", ".csv", ".png"):
         raise ZeusError(
-            f"output: got {output.name}; expected a name such as curve.csv, beside which the plot goes. Change the "
-            "ending."
+            f"output: got {name}; expected a name such as curve.csv, beside which the plot goes. Change the ending."
         )
     output.parent.mkdir(parents=True, exist_ok=True)
     check_place(output)

@@ -4,12 +4,16 @@ import contextlib
 import json
 import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
 from click.core import ParameterSource
+
+from zeus_trt.errors import escape
 
 PREFIX = "ZEUS_TRT"
 QUIET, VERBOSE, DEBUG, JSON = "zeus_trt.quiet", "zeus_trt.verbose", "zeus_trt.debug", "zeus_trt.json"
@@ -76,6 +80,8 @@ class Command(click.Command):
         for name, other in self._needs.items():
             if is_given(ctx, name) and not is_given(ctx, other):
                 raise click.UsageError(f"{say_flag(ctx, name)} needs {say_flag(ctx, other)}", ctx)
+        with hold_signals():
+            import torch  # noqa: F401  (its C++ aborts where a signal raises in it)
         with _set_up_libraries(ctx):
             if not ctx.meta.get(JSON):
                 return super().invoke(ctx)
@@ -96,6 +102,24 @@ class Command(click.Command):
         if len(left := typed or given) > 1:
             flags = " and ".join(say_flag(ctx, name) for name in left)
             raise click.UsageError(f"{flags} exclude each other: give one of them", ctx)
+
+
+@contextlib.contextmanager
+def hold_signals() -> Iterator[None]:
+    """Keeps signals that raise until the block is over."""
+    names = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {name: signal.getsignal(name) for name in names if is_main and callable(signal.getsignal(name))}
+    held: list[int] = []
+    for name in before:
+        signal.signal(name, lambda number, frame: held.append(number))
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)
+        for number in held[:1]:
+            signal.raise_signal(number)
 
 
 @contextlib.contextmanager
@@ -144,12 +168,12 @@ def is_on(key: str) -> bool:
 def say(text: str) -> None:
     """Prints a remark on stderr, unless there is -q."""
     if not is_on(QUIET):
-        click.echo(text, err=True)
+        click.echo(escape(text), err=True)
 
 
 def warn(text: str) -> None:
     """Prints a warning on stderr."""
-    click.echo(f"warning: {text}", err=True)
+    click.echo(escape(f"warning: {text}"), err=True)
 
 
 def _make_strict(data: Any) -> Any:

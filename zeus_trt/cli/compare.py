@@ -6,6 +6,7 @@ import click
 
 from zeus_trt.cli.group import main
 from zeus_trt.cli.options import Names, Numbers, guidance_option, progress
+from zeus_trt.errors import escape
 
 
 @main.command()
@@ -39,5 +40,5 @@ def compare(output, **options) -> dict:
         comparison = comparing.compare(output=output, on_run=bar.update, **options)
     click.echo(comparison.to_table())
     if output:
-        click.echo(f"report: {output / 'report.html'}")
+        click.echo(escape(f"report: {output / 'report.html'}"))
     return comparison.to_json()

@@ -7,6 +7,7 @@ import click
 from zeus_trt.cli.command import say
 from zeus_trt.cli.group import main
 from zeus_trt.cli.options import progress
+from zeus_trt.errors import escape
 
 
 @main.command()
@@ -19,5 +20,6 @@ def demo(output: Path, num_images: int) -> dict:
     with progress(None) as bar:
         comparison = run_demo(output, num_images=num_images, on_run=bar.update, say=say)
     click.echo(comparison.to_table())
-    click.echo(f"report: {output / 'report.html'}   picture: {output / 'grid.png'}   bundle: {output / 'bundle'}")
+    places = f"report: {output / 'report.html'}   picture: {output / 'grid.png'}   bundle: {output / 'bundle'}"
+    click.echo(escape(places))
     return comparison.to_json()

@@ -10,6 +10,7 @@ from zeus_trt.cli.build import echo_engine, gpu_option, range_option, read_range
 from zeus_trt.cli.command import say as say_remark
 from zeus_trt.cli.group import main
 from zeus_trt.cli.options import Argument, Number, Numbers, Range, Size
+from zeus_trt.errors import escape
 
 argument_option = click.option(
     "--argument", "arguments", multiple=True, type=Argument(),
@@ -50,7 +51,7 @@ def export(model, output, backends, gpu, batch, ranges, steps, arguments, **sett
             model, output, backends, gpu=gpu, ranges=read_ranges((*batch, *ranges)), on_progress=on_progress, say=say,
             steps=steps, arguments=dict(arguments), **settings,
         )  # fmt: skip
-    click.echo(f"{output}: {bundle.manifest.describe()}")
+    click.echo(escape(f"{output}: {bundle.manifest.describe()}"))
     stored = [str(num_steps) for num_steps in steps if bundle.has_solver(num_steps)]
     click.echo(f"stored solvers: {', '.join(stored) or 'none, it is traced for each run or goes step by step'}")
     for record in records:

@@ -2,7 +2,9 @@
 
 import contextlib
 import errno
+import os
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Iterator
@@ -12,7 +14,7 @@ import click
 
 from zeus_trt import __version__
 from zeus_trt.cli.command import DEBUG, Command, list_common_options
-from zeus_trt.errors import ZeusError
+from zeus_trt.errors import ZeusError, escape
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT."""
@@ -23,10 +25,16 @@ class Commands(click.Group):
 
     command_class = Command
 
+    def make_context(self, *args: Any, **settings: Any) -> click.Context:
+        """Reads the options of the program."""
+        _open_streams()
+        with _escape_usage():
+            return super().make_context(*args, **settings)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command."""
         try:
-            with _raise_on_signals():
+            with _raise_on_signals(), _escape_usage():
                 return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
@@ -38,7 +46,29 @@ class Commands(click.Group):
                 raise
             if ctx.meta.get(DEBUG):
                 click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
-            raise click.ClickException(_explain(error)) from error
+            raise click.ClickException(escape(_explain(error))) from error
+
+
+def _open_streams() -> None:
+    """Opens what the caller closed to nothing: else a file of ours takes its number, and libraries print into it."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (until the end)
+
+
+@contextlib.contextmanager
+def _escape_usage() -> Iterator[None]:
+    """What was typed may be in click's messages."""
+    try:
+        yield
+    except click.ClickException as error:
+        vars(error)["message"] = escape(error.message)  # final to type checkers
+        raise
 
 
 def _explain(error: Exception) -> str:
