@@ -59,11 +59,11 @@ def main() -> None:
     pipeline = build_pipeline()
     scale = pipeline.vae_scale_factor
     settings = Settings(
-        base={"batch": 2, "height": 32 * scale, "width": 48 * scale, "tokens": 7},
-        varied={"batch": 3, "height": 40 * scale, "width": 56 * scale, "tokens": 11},
+        base={"batch": 2, "height": 8 * scale, "width": 12 * scale, "tokens": 7},
+        varied={"batch": 3, "height": 10 * scale, "width": 14 * scale, "tokens": 11},
         run=run,
     )
-    noise = torch.randn(1, 4, 24, 32, generator=torch.Generator().manual_seed(0))
+    noise = torch.randn(1, 4, 12, 16, generator=torch.Generator().manual_seed(0))
     prompt, negative = torch.randn(2, 1, 9, 24, generator=torch.Generator().manual_seed(1))
     with tempfile.TemporaryDirectory() as folder:
         bundle = export_pipeline(pipeline, Path(folder) / "bundle", settings=settings)
@@ -73,8 +73,8 @@ def main() -> None:
             prompt_embeds=prompt,
             negative_prompt_embeds=negative,
             latents=noise.clone(),
-            height=24 * scale,
-            width=32 * scale,
+            height=12 * scale,
+            width=16 * scale,
             num_inference_steps=20,
             guidance_scale=5.0,
             output_type="latent",

@@ -40,5 +40,5 @@ def run_demo(
     cells = make_cells(subject.workload, ratios=(0, 2, 3, 4), steps=(50,))
     return compare(
         subject, cells, num_images=num_images, rounds=rounds, output=output, timed_images=1, on_run=on_run,
-        command=write_command("demo", run_demo, output=output, num_images=num_images),
+        command=write_command("demo", run_demo, output=output, num_images=num_images, rounds=rounds),
     )  # fmt: skip

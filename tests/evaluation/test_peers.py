@@ -34,14 +34,16 @@ def find_rows(compared, name):
     return [row for row in compared[0].rows if row.peer and row.peer.startswith(name)]
 
 
-@pytest.mark.parametrize("name", [name for name in PEERS if name != "cache-dit"])
-def test_caches_run_on_the_dit_and_are_weighed(compared, name):
-    gentle, eager = find_rows(compared, name)
-    assert gentle.note is eager.note is None
-    assert eager.nfe_equivalent <= gentle.nfe_equivalent <= STEPS + 1e-6
-    assert eager.nfe_equivalent < STEPS - 0.5
-    assert gentle.to_full.latent_error <= eager.to_full.latent_error < 1
-    assert eager.to_full.latent_error > 0
+def test_caches_run_on_the_dit_and_are_weighed(compared):
+    names = [name for name in PEERS if name != "cache-dit" and find_rows(compared, name)]
+    assert len(names) in (2, 3)
+    for name in names:
+        gentle, eager = find_rows(compared, name)
+        assert gentle.note is eager.note is None
+        assert eager.nfe_equivalent <= gentle.nfe_equivalent <= STEPS + 1e-6
+        assert eager.nfe_equivalent < STEPS - 0.5
+        assert gentle.to_full.latent_error <= eager.to_full.latent_error < 1
+        assert eager.to_full.latent_error > 0
 
 
 def test_the_work_of_the_full_run_is_its_number_of_calls(compared):
@@ -56,15 +58,17 @@ def test_the_work_of_the_full_run_is_its_number_of_calls(compared):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("cache_dit") is not None, reason="cache-dit is installed")
+@pytest.mark.parametrize("compared", [QUICK], indirect=True, ids=["quick"])
 def test_a_cache_that_is_not_installed_says_so(compared):
     assert {row.note for row in find_rows(compared, "cache-dit")} == {
         "not supported: cache-dit is not installed: pip install cache-dit"
     }
 
 
+@pytest.mark.parametrize("compared", [QUICK], indirect=True, ids=["quick"])
 def test_caches_stand_beside_skipped_runs(compared):
     head, lines = pair_peers(compared[0].rows)
-    assert len(lines) == 10
+    assert len(lines) == 4
     assert all(len(line) == len(head) for line in lines)
     light = {line[0]: line[7] for line in lines}
     assert light["pab 2"] == "r = 2, zeus"
