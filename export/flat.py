@@ -7,7 +7,7 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.capture import Capture
-from zeus_trt.export.graph import write_graph
+from zeus_trt.export.graph import quiet, write_graph
 from zeus_trt.export.limits import read_rules, tie_sizes
 from zeus_trt.export.twin import make_twin
 from zeus_trt.runtime.bundle.size_rules import SizeRules
@@ -64,7 +64,7 @@ def trace_flat(captured: Capture) -> torch.export.ExportedProgram:
     )
     examples = tuple(spec.example for spec in captured.inputs)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), quiet():
             return torch.export.export(FlatDenoiser(captured), examples, dynamic_shapes=(shapes,), strict=False)
     except Exception as error:  # torch and the model's own code each raise theirs
         kind = type(captured.denoiser).__name__

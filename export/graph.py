@@ -1,6 +1,7 @@
 """From an exported program to an ONNX graph that engines can run."""
 
 import contextlib
+import io
 import logging
 import warnings
 from collections.abc import Iterator, Sequence
@@ -89,7 +90,8 @@ def quiet() -> Iterator[None]:
     """Keeps the exporter's own progress and warnings off the terminal."""
     loggers = [logging.getLogger(name) for name in _LOGGERS]
     levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings():
+    # Torch prints half a graph to stderr where the model branches on data.
+    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")
         for logger in loggers:
             logger.setLevel(logging.ERROR)

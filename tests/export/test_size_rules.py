@@ -171,6 +171,18 @@ def test_what_the_model_fixes_is_named_with_its_value():
         trace_flat(captured)
 
 
+def test_a_branch_on_data_is_one_sentence(capsys):
+    class Switching(Net):
+        def forward(self, sample, timestep, text, frames=3):
+            return (sample * 2 if timestep[0] > 0.5 else sample,)
+
+    captured = describe(None)
+    captured.denoiser.__class__ = Switching
+    with pytest.raises(ZeusError, match=r"got Switching, which torch cannot trace.*data-dependent"):
+        trace_flat(captured)
+    assert capsys.readouterr() == ("", "")
+
+
 def test_a_fault_of_the_exporter_is_one_sentence(tmp_path):
     class Swapping(Net):
         def forward(self, sample, timestep, text, frames=3):
