@@ -52,7 +52,9 @@ def read_rules(captured: Capture, program: torch.export.ExportedProgram) -> Size
     values = {spec.name: spec.value for spec in captured.inputs if spec.value}
     batch = captured.inputs[0].axes[0]
     symbols = [_limit(spec, bounds, spec.name == batch) for spec in describe_symbols(captured)]
-    return SizeRules({spec.name: spec.axes for spec in captured.inputs}, values, tuple(symbols), tuple(reversed(relations.values())))
+    return SizeRules(
+        {spec.name: spec.axes for spec in captured.inputs}, values, tuple(symbols), tuple(reversed(relations.values()))
+    )
 
 
 def describe_symbols(captured: Capture) -> Iterator[SymbolSpec]:
