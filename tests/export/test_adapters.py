@@ -51,7 +51,7 @@ def test_weights_saved_with_adapters_are_refused(tmp_path, kind):
 
 
 def test_an_adapter_that_is_saved_beside_whole_weights_is_left_alone(tmp_path):
-    build_sd(unet=tiny_unet()).save_pretrained(tmp_path / "saved")
+    save_unconditional(tmp_path / "saved")
     adapter = {"unet.down_blocks.0.to_q.lora_A.weight": torch.ones(2, 8)}
     for folder in ("", "unet"):
         save_file(adapter, tmp_path / "saved" / folder / "pytorch_lora_weights.safetensors")
