@@ -1,8 +1,8 @@
 """What conditions on sizes leave of the sizes: multiples, smallest and largest ones, and relations."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice, product
+from itertools import chain, islice, product
 from math import ceil, floor, lcm, prod
 from typing import Any
 
@@ -115,15 +115,21 @@ class Bounds:
         raised = Bounds({**self.multiples, **wider}, self.smallest, self.largest)
         if not raised.implies(condition):
             return False
-        others = {symbol: step * 6 for symbol, step in raised.multiples.items()}
-        for symbol, step in wider.items():
-            for size in (size for size in islice(self.list_values(symbol), 4 * step) if size % step):
-                if _is_true(
-                    condition, {**others, **dict.fromkeys(condition.free_symbols - others.keys(), 6), symbol: size}
-                ):
-                    return False
+        if self._holds_beside(condition, wider):
+            return False
         self.multiples.update(wider)
         return True
+
+    def _holds_beside(self, condition: sympy.Basic, steps: Mapping[sympy.Symbol, int]) -> bool:
+        """Whether the condition is true of sizes that are no multiples of ``steps``: each alone, or all of them."""
+        tried = [[size for size in islice(self.list_values(symbol), 4 * step) if size % step]
+                 for symbol, step in steps.items()]  # fmt: skip
+        free = condition.free_symbols - steps.keys()
+        base = {**{symbol: step * 6 for symbol, step in self.multiples.items()}, **dict.fromkeys(free, 6)}
+        base |= {symbol: step * 6 for symbol, step in steps.items()}
+        alone = ({symbol: size} for symbol, sizes in zip(steps, tried, strict=True) for size in sizes)
+        together = (dict(zip(steps, sizes, strict=True)) for sizes in islice(product(*tried), _MOST_TRIED))
+        return any(_is_true(condition, base | sizes) for sizes in chain(alone, together))
 
     def _solve(self, condition: Any) -> bool:
         """``height <= 64``: one size, to the first power."""

@@ -7,7 +7,7 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.capture import Capture
-from zeus_trt.export.graph import write_graph
+from zeus_trt.export.graph import quiet, write_graph
 from zeus_trt.export.limits import read_rules, tie_sizes
 from zeus_trt.export.twin import make_twin
 from zeus_trt.runtime.bundle.size_rules import SizeRules
@@ -64,23 +64,45 @@ def trace_flat(captured: Capture) -> torch.export.ExportedProgram:
     )
     examples = tuple(spec.example for spec in captured.inputs)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), quiet():
             return torch.export.export(FlatDenoiser(captured), examples, dynamic_shapes=(shapes,), strict=False)
     except Exception as error:  # torch and the model's own code each raise theirs
+        kind = type(captured.denoiser).__name__
+        if fixed := _list_fixed(captured, error):
+            raise ZeusError(
+                f"denoiser: got {kind}, whose code fixes {' and '.join(fixed)}; expected code that computes with "
+                "tensors and their sizes alone. Capture it with settings that do not vary that, or change the model's "
+                "code."
+            ) from error
         raise ZeusError(
-            f"denoiser: got {type(captured.denoiser).__name__}, which torch cannot trace{_name_open(captured, error)} "
+            f"denoiser: got {kind}, which torch cannot trace{_name_open(captured, error)} "
             f"({_say(error)}); expected code that computes with tensors and their sizes alone. Vary fewer settings, or "
             "report the model."
         ) from error
 
 
+def _list_fixed(captured: Capture, error: Exception) -> list[str]:
+    """The symbols that a model's code makes constants of, each with its value, as torch's words say."""
+    words = r"You marked L\['values'\]\[(\d+)\](?:\.size\(\)\[(\d+)\])? as dynamic but .* constant \((-?\d+)\)"
+    found = re.findall(words, str(error))
+    names = ((_name_slot(captured, place, axis), size) for place, axis, size in found)
+    return sorted({f"{name} at {size}" for name, size in names if name})
+
+
 def _name_open(captured: Capture, error: Exception) -> str:
     """The symbols that torch names in its own words, or all of them; nothing if no size varies."""
     found = re.findall(r"L\['values'\]\[(\d+)\](?:\.size\(\)\[(\d+)\])?", str(error))
-    specs = [(captured.inputs[int(place)], axis) for place, axis in found if int(place) < len(captured.inputs)]
-    names = {str(spec.axes[int(axis)] if axis else spec.value or spec.name) for spec, axis in specs}
+    names = {name for place, axis in found if (name := _name_slot(captured, place, axis))}
     joined = " and ".join(sorted(names) or [symbol.name for symbol in captured.symbols])
     return f" with {joined} left open" if joined else ""
+
+
+def _name_slot(captured: Capture, place: str, axis: str) -> str | None:
+    """The symbol of an input's axis, or of its value; None if there is no such input."""
+    if int(place) >= len(captured.inputs):
+        return None
+    spec = captured.inputs[int(place)]
+    return str(spec.axes[int(axis)] if axis else spec.value or spec.name)
 
 
 def _say(error: Exception) -> str:

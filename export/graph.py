@@ -1,6 +1,7 @@
 """From an exported program to an ONNX graph that engines can run."""
 
 import contextlib
+import io
 import logging
 import warnings
 from collections.abc import Iterator, Sequence
@@ -40,19 +41,20 @@ def write_graph(
                 program, dynamo=True, input_names=list(inputs), output_names=[OUTPUT_NAME], opset_version=OPSET,
                 custom_translation_table=TRANSLATIONS, optimize=False, verbose=False,
             )  # fmt: skip
-        except torch.onnx.OnnxExporterError as error:
+            assert exported is not None
+            _simplify(exported.model)
+        except Exception as error:  # torch and onnxscript each raise their own
             if place := find_complex(program):
                 raise ZeusError(
                     f"onnx: got a model that computes with complex numbers, first in {place}; expected real ones, "
                     "since ONNX has no others. Write its rotary embeddings with cosines and sines, or report the model."
                 ) from error
-            reason = next(iter(str(error.__cause__ or error).strip().splitlines()), type(error).__name__)
+            source = error.__cause__ if isinstance(error, torch.onnx.OnnxExporterError) else error
+            reason = next(iter(str(source or error).strip().splitlines()), type(error).__name__)
             raise ZeusError(
                 f"onnx: got an operator that has no form in it ({reason}); expected real tensors and operators that "
                 "ONNX knows. Report the model."
             ) from error
-        assert exported is not None
-        _simplify(exported.model)
         _narrow_float64(exported.model)
         _name_axes(exported.model, axes)
         for node in exported.model.graph.all_nodes():
@@ -88,7 +90,8 @@ def quiet() -> Iterator[None]:
     """Keeps the exporter's own progress and warnings off the terminal."""
     loggers = [logging.getLogger(name) for name in _LOGGERS]
     levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings():
+    # Torch prints half a graph to stderr where the model branches on data.
+    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")
         for logger in loggers:
             logger.setLevel(logging.ERROR)

@@ -47,11 +47,14 @@ def read_rules(captured: Capture, program: torch.export.ExportedProgram) -> Size
     products = _write_products(captured)
     conditions = {condition.xreplace(products): condition for condition in guards}
     left = narrow(bounds, conditions)
-    relations = [_relate(conditions[condition], guards[conditions[condition]]) for condition in left]
+    written = [_relate(conditions[condition], guards[conditions[condition]]) for condition in left]
+    relations = {relation.terms: relation for relation in reversed(written)}  # torch has two ways to write a remainder
     values = {spec.name: spec.value for spec in captured.inputs if spec.value}
     batch = captured.inputs[0].axes[0]
     symbols = [_limit(spec, bounds, spec.name == batch) for spec in describe_symbols(captured)]
-    return SizeRules({spec.name: spec.axes for spec in captured.inputs}, values, tuple(symbols), tuple(relations))
+    return SizeRules(
+        {spec.name: spec.axes for spec in captured.inputs}, values, tuple(symbols), tuple(reversed(relations.values()))
+    )
 
 
 def describe_symbols(captured: Capture) -> Iterator[SymbolSpec]:

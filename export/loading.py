@@ -12,6 +12,7 @@ from zeus_trt.zeus_graph.counts import show
 
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")  # neither part is "." or ".."
 
+_RENAMED = ".base_layer."
 _ADAPTER = re.compile(r"\.lora_(?:A|embedding_A)\.(\w+?)(?:\.weight)?$")
 _SAVE_ADAPTERS = (
     "Load the pipeline without adapters, load its adapters with load_lora_weights(), then export that pipeline; or "
@@ -86,10 +87,13 @@ def check_saved_adapters(folder: Path) -> None:
     """
     files = sorted([*folder.glob("*.safetensors"), *folder.glob("*/*.safetensors")])
     for file in files:
-        if names := sorted({name for key in _list_weights(file) for name in _ADAPTER.findall(key)}):
+        keys = _list_weights(file)
+        if any(_RENAMED in key for key in keys):  # a file of adapters alone renames nothing, and is not loaded
+            names = sorted({name for key in keys for name in _ADAPTER.findall(key)})
+            said = f"adapter{'s' if len(names) > 1 else ''} {' and '.join(names) or 'of another kind than LoRA'}"
             raise ZeusError(
-                f"model: got {file.parent}, whose weights were saved with the adapter {' and '.join(names)} in them, "
-                f"without its scale; expected weights alone. {_SAVE_ADAPTERS}"
+                f"model: got {file.parent}, whose weights were saved with the {said} in them, "
+                f"without {'their scales' if len(names) > 1 else 'its scale'}; expected weights alone. {_SAVE_ADAPTERS}"
             )
 
 

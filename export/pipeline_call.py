@@ -70,6 +70,8 @@ class PipelineCall:
         passed = {name: value for name, value in setting.items() if name in takes}
         if "num_inference_steps" in takes:
             passed["num_inference_steps"] = _count_steps(takes, self.given)
+        if "max_area" in takes:
+            passed["max_area"] = size.height * size.width  # FLUX Kontext takes the sizes for an aspect ratio alone
         given = {name: _fit(name, value, size, self.form) for name, value in self.given.items()}
         return pipeline(**{**passed, **made, **given})
 

@@ -11,6 +11,7 @@ from zeus_trt.export.recorder import check_single
 from zeus_trt.export.runs import Settings
 
 _TEXT_LENGTHS = ("max_sequence_length",)
+_RESIZES = ("use_resolution_binning", "_auto_resize")  # each replaces the sizes that are asked for
 _SECONDS = ("audio_length_in_s", "audio_end_in_s")
 
 
@@ -37,7 +38,7 @@ def choose_settings(
     given = _check_given(pipeline, dict(arguments or {}))
     takes = inspect.signature(pipeline.__call__).parameters
     fixed: dict[str, Any] = {"output_type": "latent"} if "output_type" in takes else {}
-    fixed |= {"use_resolution_binning": False} if "use_resolution_binning" in takes else {}  # it replaces the sizes
+    fixed |= {name: False for name in _RESIZES if name in takes}
     step = max(8 * getattr(pipeline, "vae_scale_factor", 8), 32)
     asked: dict[str, Any] = {name: given.pop(name) for name in ("height", "width") if name in given}
     frames = _list_frames(pipeline) if "num_frames" in takes and "num_frames" not in given else ()

@@ -50,6 +50,23 @@ def test_weights_saved_with_adapters_are_refused(tmp_path, kind):
         (load_pipeline if kind == "pipeline" else load_model)(tmp_path / "saved")
 
 
+def test_an_adapter_that_is_saved_beside_whole_weights_is_left_alone(tmp_path):
+    save_unconditional(tmp_path / "saved")
+    adapter = {"unet.down_blocks.0.to_q.lora_A.weight": torch.ones(2, 8)}
+    for folder in ("", "unet"):
+        save_file(adapter, tmp_path / "saved" / folder / "pytorch_lora_weights.safetensors")
+    assert load_pipeline(tmp_path / "saved").unet is not None
+    assert load_model(tmp_path / "saved").component == "unet"
+
+
+def test_two_adapters_are_named(tmp_path):
+    weights = {f"to_q.{name}": torch.ones(1) for name in ("base_layer.weight", "lora_A.a.weight", "lora_A.b.weight")}
+    (tmp_path / "unet").mkdir()
+    save_file(weights, tmp_path / "unet" / "diffusion_pytorch_model.safetensors")
+    with pytest.raises(ZeusError, match=r"saved with the adapters a and b in them, without their scales;"):
+        load_pipeline(tmp_path)
+
+
 def save_unconditional(folder):
     unet = diffusers.UNet2DModel(
         sample_size=8, block_out_channels=(8, 8), norm_num_groups=4, layers_per_block=1,

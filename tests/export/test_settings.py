@@ -13,7 +13,7 @@ from zeus_trt.argument_value import read_argument
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.arguments import Size, find_kind, make
 from zeus_trt.export.capture import capture
-from zeus_trt.export.pipeline_call import MissingArgument
+from zeus_trt.export.pipeline_call import MissingArgument, PipelineCall
 from zeus_trt.export.settings import choose_settings
 
 
@@ -215,3 +215,15 @@ def test_values_of_the_command_line(tmp_path):
     for name in ("two.npz", "objects.npy"):
         with pytest.raises(ZeusError, match=f"x: got .*{name}, which does not read"):
             read_argument("x", str(tmp_path / name))
+
+
+def test_what_replaces_the_sizes_is_switched_off():
+    passed = PipelineCall()(Resizing(), height=64, width=96)
+    assert passed == {"height": 64, "width": 96, "max_area": 64 * 96}
+
+
+class Resizing:
+    """A double of FLUX Kontext, which takes height and width for an aspect ratio."""
+
+    def __call__(self, height=None, width=None, max_area=1024**2):
+        return {"height": height, "width": width, "max_area": max_area}

@@ -69,6 +69,7 @@ KINDS = {
     "power": lambda b, h, w, t, f: (h * w) ** 0.5 < 18,
     "parity of a product": lambda b, h, w, t, f: (h * w) % 2 == 0,
     "remainder of a sum": lambda b, h, w, t, f: (h + w) % 3 == 1,
+    "remainder of an even sum": lambda b, h, w, t, f: (h + w) % 4 == 0,
     "divides": lambda b, h, w, t, f: h % w == 0,
     "odd": lambda b, h, w, t, f: t % 2 == 1,
     "unequal": lambda b, h, w, t, f: h != 20,
@@ -157,6 +158,40 @@ def test_a_condition_that_no_manifest_holds_is_an_error_that_names_it():
     captured.denoiser.__class__ = Counting
     with pytest.raises(ZeusError, match=r"test_size_rules.py:\d+.* no size of an input"):
         read_rules(captured, trace_flat(captured))
+
+
+def test_a_condition_that_torch_writes_twice_is_one_rule():
+    rules = read_rules(captured := describe(lambda b, h, w, t, f: bool(f % 2)), trace_flat(captured))
+    assert [str(relation) for relation in rules.relations] == ["frames % 2 != 0"]
+
+
+def test_what_the_model_fixes_is_named_with_its_value():
+    captured = describe(lambda b, h, w, t, f: math.gcd(h, w) == 8)
+    with pytest.raises(ZeusError, match=r"got Net, whose code fixes height at 24 and width at 16; expected"):
+        trace_flat(captured)
+
+
+def test_a_branch_on_data_is_one_sentence(capsys):
+    class Switching(Net):
+        def forward(self, sample, timestep, text, frames=3):
+            return (sample * 2 if timestep[0] > 0.5 else sample,)
+
+    captured = describe(None)
+    captured.denoiser.__class__ = Switching
+    with pytest.raises(ZeusError, match=r"got Switching, which torch cannot trace.*data-dependent"):
+        trace_flat(captured)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_fault_of_the_exporter_is_one_sentence(tmp_path):
+    class Swapping(Net):
+        def forward(self, sample, timestep, text, frames=3):
+            return (torch.cat(sample.chunk(2, 2)[::-1], 2) * timestep[:, None, None, None],)
+
+    captured = describe(None)
+    captured.denoiser.__class__ = Swapping
+    with pytest.raises(ZeusError, match=r"onnx: got an operator that has no form in it \(Error during constant fold"):
+        export_capture(captured, tmp_path / "graph.onnx")
 
 
 def test_the_graph_itself_refuses_what_it_is_not_made_for(tmp_path):
