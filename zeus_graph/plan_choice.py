@@ -40,7 +40,7 @@ def choose_plan(
     given = [name for name, value in asked.items() if value is not None]
     if len(given) > 1 and given != ["ratio", "window"] and given != ["preset", "window"]:
         raise ZeusError(
-            f"{given[1]}: got it beside {given[0]}; expected one of the two, since each says which steps are full. "
+            f"{given[1]}: got it beside a {given[0]}; expected one of the two, since each says which steps are full. "
             "Leave one out."
         )
     if isinstance(plan, str) and plan in PRESETS:

@@ -131,7 +131,7 @@ def test_nothing_that_was_typed_moves_the_cursor(words, tmp_path, monkeypatch):
 
 
 def test_errors_of_the_system_are_escaped(monkeypatch):
-    def fail(*args):
+    def fail(**options):
         raise OSError(28, "No space left", BAD)
 
     monkeypatch.setattr("zeus_trt.planning.make_plan", fail)
