@@ -94,7 +94,7 @@ def test_a_pipeline_whose_own_call_takes_a_picture_keeps_it(folder, tmp_path):
     common = ("--prompt", "a", "--image", tmp_path / "red.png", "--steps", 4, "-o", tmp_path / "out.png")
     refused = run(tmp_path / "inpaint", *common)
     assert refused.exit_code == 1
-    assert "Error: --image: got one for a StableDiffusionInpaintPipeline, which wants a mask_image" in refused.output
+    assert "Error: --image: got one for a StableDiffusionInpaintPipeline, which needs a mask_image" in refused.output
     done = run(tmp_path / "controlled", *common)
     assert done.exit_code == 0, done.output
     with Image.open(tmp_path / "out.png") as picture:

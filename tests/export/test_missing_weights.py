@@ -23,7 +23,7 @@ def rename(folder, old, new):
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("conv_out.base_layer.weight", r"saved with adapters loaded, so that conv_out.weight .*unload_lora_weights"),
+        ("conv_out.base_layer.weight", r"saved with the adapter .*unload_lora_weights"),
         ("conv_out.lost", r"without conv_out.weight and 0 other weights"),
     ],
 )

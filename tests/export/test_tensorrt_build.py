@@ -263,7 +263,7 @@ def test_a_graph_that_the_parser_refuses(bundle):
     [
         ({"backend": "openvino"}, "backend: got openvino; expected one of tensorrt, tensorrt-rtx, aot-inductor"),
         ({"gpu": "sm_90"}, "gpu: got sm_90; expected one of sm_"),
-        ({"gpu": "H100"}, "gpu: got H100; expected a compute capability such as sm_89"),
+        ({"gpu": "H100"}, "gpu: got 'H100'; expected a compute capability such as sm_89"),
         ({"precision": "fp16"}, "precision: got fp16 for a graph in fp32; expected fp32"),
         ({"options": TensorRTOptions(version_compatible=True)}, "version_compatible: got it for tensorrt-rtx"),
         ({"options": TensorRTOptions(hardware_compatible=True)}, "hardware_compatible: got it for tensorrt-rtx"),

@@ -230,7 +230,7 @@ def test_a_session_of_a_bundle_that_is_refused_is_closed(bundle, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"plan": "FFXF"}, "plan: got 'FFXF'; expected a StepPlan"),
+        ({"plan": 3}, "plan: got int; expected a StepPlan"),
         ({"plan": lambda total: "F" * total}, "plan: got str; expected a StepPlan"),
         ({"plan": lambda total: StepPlan.uniform(total + 1, 3)}, "plan: got 13 steps; expected 12"),
         ({"scheduler": "euler"}, "scheduler: got 'euler'; expected a diffusers scheduler"),

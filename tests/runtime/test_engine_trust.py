@@ -167,7 +167,7 @@ def test_links_that_leave_the_bundle(home, engines, loaded, tmp_path_factory, li
     moved = {"file": file, "record": file.parent / FILE_NAME, "folder": file.parent}[link]
     moved.rename(outside / moved.name)
     moved.symlink_to(outside / moved.name)
-    refuse(engines, "lies outside of the bundle", trust_engines=True)
+    refuse(engines, "is outside of the bundle", trust_engines=True)
     moved.unlink()
     moved.symlink_to(moved.name)  # in a circle
     refuse(engines, "got no aot-inductor engine|cannot be found", trust_engines=True)
