@@ -3,9 +3,10 @@
     while call := stepper.call:
         stepper.feed(denoiser(*call))
 
-``call`` is (latents, timestep): what the denoiser reads at the next full step, or None at the end. Both tensors are
-the caller's to overwrite, until ``feed``: program mode uses their memory again. ``feed`` reads the output once and keeps no reference to it, so an engine may answer every
-call in the same buffer; it then goes through all skipped steps up to the next call.
+``call`` is (latents, timestep): what the denoiser reads at the next full step, or None at the end. Both tensors are the
+caller's to overwrite, and hold until ``feed``: program mode uses their memory again. ``feed`` reads the output once and
+keeps no reference to it, so an engine may answer every call in the same buffer; it then goes through all skipped steps
+up to the next call.
 """
 
 import inspect
