@@ -28,12 +28,10 @@ class Guard:
     Args:
         expression: Of torch's own symbols.
         origin: File and line of the model, or the name of torch's function; empty if torch does not know it.
-        is_own: Whether the model's own code asks for it, not torch.
     """
 
     expression: sympy.Basic
     origin: str
-    is_own: bool
 
 
 def list_guards(environment: Any, graph: torch.fx.Graph) -> Iterator[Guard]:
@@ -55,10 +53,10 @@ def list_guards(environment: Any, graph: torch.fx.Graph) -> Iterator[Guard]:
         if not is_torch and changes_nothing(file, line):
             continue
         origin = f"{frame.name} of torch" if is_torch else f"{Path(file).name}:{line}" if file else ""
-        yield Guard(expression, origin, not is_torch)
+        yield Guard(expression, origin)
     for asserts in environment.deferred_runtime_asserts.values():
         for condition in asserts:
-            yield Guard(condition.expr, _find_assertion(graph, str(condition.expr)), True)
+            yield Guard(condition.expr, _find_assertion(graph, str(condition.expr)))
 
 
 def find_line(node: torch.fx.Node) -> str:

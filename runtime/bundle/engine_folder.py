@@ -179,7 +179,7 @@ def load_engine(bundle: Path, needs: Needs, load: Callable[[Path, EngineRecord],
         trust: As in ``check_trust``.
 
     Raises:
-        ZeusError: There is none; the message says why each of those of the backend is refused. Or the newest does not
+        ZeusError: No engine fits; the message says why each of the backend's is refused. Or the newest does not
             load, and no other does.
         UntrustedError: Those that would serve were built elsewhere.
     """

@@ -1,4 +1,4 @@
-"""Relations between sizes: what they hold of, how they read, and what is none."""
+"""Relations between sizes: when they hold, how they read, and what is refused."""
 
 import pytest
 from hypothesis import given
