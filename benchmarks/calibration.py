@@ -26,7 +26,7 @@ from zeus_trt.evaluation.workload import SessionWorkload
 from zeus_trt.export import export_bundle
 from zeus_trt.machine import describe_machine
 from zeus_trt.runtime import Bundle, OnnxRuntimeEngine
-from zeus_trt.zeus_graph import StepPlan
+from zeus_trt.zeus_graph import Plan
 from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
 
 MODELS = ("unet-flow", "unet-epsilon", "unet-v", "dit-flow")
@@ -76,7 +76,7 @@ class Campaign:
         start = time.process_time()
         search(program, gram, nfe)
         seconds = time.process_time() - start
-        full = np.array([letter == "F" for letter in str(StepPlan.spread(num_steps, nfe))])
+        full = np.array([letter == "F" for letter in str(Plan.spread(num_steps, nfe))])
         plans = np.repeat(full[None], 512, axis=0)
         rounds = []
         for _ in range(5):

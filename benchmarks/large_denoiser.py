@@ -47,7 +47,7 @@ from zeus_trt.runtime.bundle.engine_profile import ShapeRange
 from zeus_trt.runtime.bundle.manifest import TensorSpec, name_dtype
 from zeus_trt.runtime.calls import ModelCall
 from zeus_trt.runtime.loop import run as run_loop
-from zeus_trt.zeus_graph import StepPlan, fold, trace
+from zeus_trt.zeus_graph import Plan, fold, trace
 
 NUM_STEPS, RATIOS, CALLS = 50, (0, 2, 3, 4), 5
 EAGER = ("eager", "cuda-graph", "cuda-graph-nhwc", "cuda-graph-compiled")
@@ -226,7 +226,7 @@ def bench(engine: Engine, inputs: dict[str, torch.Tensor], rounds: int) -> Itera
     guidance = ClassifierFreeGuidance(5.0, {name: torch.zeros_like(v) for name, v in conditioning.items()})
     noise = draw_noise((1, *inputs["sample"].shape[1:]), seed=0).to(device)
     solver = trace(diffusers.DPMSolverMultistepScheduler(), NUM_STEPS)
-    plans = {ratio: StepPlan.uniform(NUM_STEPS, ratio) for ratio in RATIOS}
+    plans = {ratio: Plan.uniform(NUM_STEPS, ratio) for ratio in RATIOS}
     steppers = {ratio: ProgramStepper(fold(solver, plan), noise) for ratio, plan in plans.items()}
     for _ in range(3):
         engine(**inputs)  # warm-up: libraries choose their algorithms, graphs are captured

@@ -17,7 +17,7 @@ import torch
 
 from zeus_trt.machine import describe_machine
 from zeus_trt.runtime import ProgramStepper, draw_noise, run, run_steps
-from zeus_trt.zeus_graph import StepPlan, fold, trace
+from zeus_trt.zeus_graph import Plan, fold, trace
 
 SHAPES = {"1x4x128x128": (1, 4, 128, 128), "1x16x21x60x104": (1, 16, 21, 60, 104)}
 SOLVERS = {
@@ -68,7 +68,7 @@ def bench(solver: str, shape: str, device: str, rounds: int) -> dict:
     """One row: host microseconds of every loop, and what program mode costs before the first step."""
     scheduler = SOLVERS[solver]()
     trace_seconds, traced = time_once(lambda: trace(scheduler, NUM_STEPS))
-    plan, full = StepPlan.uniform(NUM_STEPS, RATIO), StepPlan.uniform(NUM_STEPS, 0)
+    plan, full = Plan.uniform(NUM_STEPS, RATIO), Plan.uniform(NUM_STEPS, 0)
     fold_seconds, program = time_once(lambda: fold(traced, plan))
     noise = draw_noise(SHAPES[shape], seed=0).to(device)
     output = torch.zeros_like(noise)

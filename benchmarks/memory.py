@@ -19,7 +19,7 @@ import torch
 from zeus_trt.evaluation.memory import peak_memory_mib, reset_peak_memory
 from zeus_trt.machine import describe_machine
 from zeus_trt.runtime import ProgramStepper, draw_noise, run, run_steps
-from zeus_trt.zeus_graph import StepPlan, fold, trace
+from zeus_trt.zeus_graph import Plan, fold, trace
 
 SHAPE = (1, 16, 21, 60, 104)
 
@@ -27,7 +27,7 @@ SHAPE = (1, 16, 21, 60, 104)
 def measure(mode: str, num_steps: int, ratio: int) -> float:
     """MiB that one trajectory adds at its peak."""
     scheduler = diffusers.DPMSolverMultistepScheduler()
-    plan, noise = StepPlan.uniform(num_steps, ratio), draw_noise(SHAPE, seed=0)
+    plan, noise = Plan.uniform(num_steps, ratio), draw_noise(SHAPE, seed=0)
     program = fold(trace(scheduler, num_steps), plan)
 
     def denoiser(sample, timestep):

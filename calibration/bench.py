@@ -8,7 +8,7 @@ import torch
 
 from zeus_trt.evaluation.quality import measure_psnr
 from zeus_trt.evaluation.workload import Sample, Setting, Workload
-from zeus_trt.zeus_graph import Predictor, StepPlan
+from zeus_trt.zeus_graph import Plan, Predictor
 
 
 class Bench:
@@ -35,11 +35,11 @@ class Bench:
         self.calls = 0
         self._workload, self._batch, self._on_calls = workload, batch, on_calls
         self._shared: dict[str, Any] = {"num_steps": num_steps, "solver": solver, "backend": backend}
-        self._full = StepPlan("F" * workload.count_evaluations(num_steps, solver))
+        self._full = Plan("F" * workload.count_evaluations(num_steps, solver))
         self._references: dict[int, torch.Tensor] = {}
         self._psnr: dict[tuple[str, str], dict[int, float]] = {}
 
-    def measure(self, plan: StepPlan, predictor: str | Predictor, numbers: Sequence[int]) -> float:
+    def measure(self, plan: Plan, predictor: str | Predictor, numbers: Sequence[int]) -> float:
         """Mean PSNR in dB to the full runs of these samples; those that are equal are left out; infinity if all are."""
         key = (str(plan), repr(Predictor.parse(predictor).to_json()))
         known = self._psnr.setdefault(key, {})
@@ -56,7 +56,7 @@ class Bench:
         for part, sample in self._run(self._full, "zeus", missing):
             self._references.update(zip(part, sample.images, strict=True))
 
-    def _run(self, plan: StepPlan, predictor: str | Predictor, numbers: Sequence[int]):
+    def _run(self, plan: Plan, predictor: str | Predictor, numbers: Sequence[int]):
         setting = Setting(plan, predictor=predictor, **self._shared)
         for start in range(0, len(numbers), self._batch):
             part = numbers[start : start + self._batch]

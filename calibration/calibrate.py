@@ -9,14 +9,14 @@ from zeus_trt.calibration.search import check_nfe, list_uniform, search
 from zeus_trt.calibration.surrogate import predict_psnr
 from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.workload import Workload
-from zeus_trt.zeus_graph import Predictor, SolverProgram, StepPlan
+from zeus_trt.zeus_graph import Plan, Predictor, SolverProgram
 from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan, Measured
 
 _CANDIDATES = 6  # of the search that are run, at most
 _UNIFORM = 2  # uniform plans that are measured on the held-out samples, at most
 _CLOSE_DB = 1.0  # the second of them, where validation leaves it so near the first
 
-_Choice = tuple[StepPlan, str | Predictor]
+_Choice = tuple[Plan, str | Predictor]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from zeus_trt.calibration.task import Task
 from zeus_trt.files import write_atomically
-from zeus_trt.zeus_graph import PRESETS, StepPlan
+from zeus_trt.zeus_graph import PRESETS, Plan
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -91,7 +91,7 @@ class Pareto:
 def trace_pareto(task: Task) -> Pareto:
     """Calibrates about a dozen numbers of full steps, from 8 to one less than all, the presets' among them."""
     count = task.workload.count_evaluations(task.num_steps, task.solver)
-    presets = {plan.nfe: (name, plan) for name, ratio in PRESETS.items() if (plan := StepPlan.uniform(count, ratio))}
+    presets = {plan.nfe: (name, plan) for name, ratio in PRESETS.items() if (plan := Plan.uniform(count, ratio))}
     gram, bench = task.record(), task.bench()
     points: list[Point] = []
     for nfe in list_budgets(count):
@@ -112,7 +112,7 @@ def list_budgets(num_evaluations: int) -> tuple[int, ...]:
     """About nine numbers of full steps in geometric order, and those of the presets."""
     least, most = min(_LEAST, max(3, num_evaluations // 2)), num_evaluations - 1
     spread = {round(least * (most / least) ** (k / 8)) for k in range(9)}
-    presets = {StepPlan.uniform(num_evaluations, ratio).nfe for ratio in PRESETS.values()}
+    presets = {Plan.uniform(num_evaluations, ratio).nfe for ratio in PRESETS.values()}
     return tuple(sorted(nfe for nfe in spread | presets if 3 <= nfe <= most))
 
 

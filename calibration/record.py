@@ -14,7 +14,7 @@ from zeus_trt.evaluation.workload import Setting, Workload
 from zeus_trt.machine import LIBRARIES, find_version
 from zeus_trt.runtime import Step
 from zeus_trt.runtime.pipelines.acceleration import find_denoisers
-from zeus_trt.zeus_graph import SolverProgram, StepPlan, json_file
+from zeus_trt.zeus_graph import Plan, SolverProgram, json_file
 
 logger = logging.getLogger(__name__)
 _COLUMNS = 1 << 16  # elements of an output that become float64 at a time
@@ -98,10 +98,10 @@ def _describe_engine(workload: Workload) -> dict[str, Any]:
     }
 
 
-def probe_plans(num_evaluations: int) -> tuple[StepPlan, ...]:
+def probe_plans(num_evaluations: int) -> tuple[Plan, ...]:
     """Plans that move model inputs a little: dense and sparse, so that most evaluations are full in one of them."""
     counts = {max(min(3, num_evaluations), round(share * num_evaluations)) for share in (0.44, 0.3)}
-    return tuple(StepPlan.spread(num_evaluations, nfe) for nfe in sorted(counts))
+    return tuple(Plan.spread(num_evaluations, nfe) for nfe in sorted(counts))
 
 
 def _resume(path: Path | None, tag: dict[str, Any]) -> Gram | None:
@@ -130,11 +130,11 @@ def _record_batch(
     plans = probe_plans(count)
     responses = np.full((len(numbers), len(plans), count), np.nan)
 
-    def run(plan: StepPlan, on_step: Callable[[Step], None]) -> int:
+    def run(plan: Plan, on_step: Callable[[Step], None]) -> int:
         setting = Setting(plan, num_steps, solver=solver, backend=backend)
         return workload.run(setting, numbers, on_step).report.nfe * len(numbers)
 
-    calls = run(StepPlan("F" * count), lambda step: outputs.append(_flatten(step.output).clone()))
+    calls = run(Plan("F" * count), lambda step: outputs.append(_flatten(step.output).clone()))
     products = multiply(outputs)
     if not np.isfinite(products).all():
         raise ZeusError("trajectories: got outputs that are not finite; expected numbers. Run the model in full first.")

@@ -9,7 +9,7 @@ import numpy as np
 from zeus_trt.calibration.gram import Gram
 from zeus_trt.calibration.surrogate import Surrogate, predict_errors, predict_psnr
 from zeus_trt.errors import ZeusError
-from zeus_trt.zeus_graph import WINDOWS, Predictor, SolverProgram, StepPlan
+from zeus_trt.zeus_graph import WINDOWS, Plan, Predictor, SolverProgram
 from zeus_trt.zeus_graph.predictor import Row
 
 ORDERS = (3, 4)
@@ -22,7 +22,7 @@ _EXPONENTS = (0.8, 1.0, 1.25, 1.5)  # of the starts: above 1 denser at the begin
 class Candidate:
     """A plan with its predictor, and the PSNR in dB that is predicted for its latents."""
 
-    plan: StepPlan
+    plan: Plan
     predictor: str | Predictor
     predicted_db: float
 
@@ -62,7 +62,7 @@ def search(
             "Record this solver."
         )
     if nfe == count:
-        return (Candidate(StepPlan("F" * count), "zeus", predict_psnr(program, gram, StepPlan("F" * count), "zeus")),)
+        return (Candidate(Plan("F" * count), "zeus", predict_psnr(program, gram, Plan("F" * count), "zeus")),)
     weighted = _weigh_trajectories(program, gram, nfe)
     starts = _make_starts(count, nfe, restarts, seed)
     found = []
@@ -90,13 +90,13 @@ def check_nfe(nfe: int, num_evaluations: int) -> None:
         )
 
 
-def list_uniform(num_evaluations: int, nfe: int) -> tuple[tuple[StepPlan, str], ...]:
+def list_uniform(num_evaluations: int, nfe: int) -> tuple[tuple[Plan, str], ...]:
     """Uniform plans of that many full steps: evenly spread, and every window and ratio that meets it, each reading."""
-    plans = [StepPlan.spread(num_evaluations, nfe)]
+    plans = [Plan.spread(num_evaluations, nfe)]
     for window in WINDOWS.values():
-        plans += [StepPlan.uniform(num_evaluations, ratio, window) for ratio in range(1, num_evaluations)]
+        plans += [Plan.uniform(num_evaluations, ratio, window) for ratio in range(1, num_evaluations)]
     fitting = dict.fromkeys(plan for plan in plans if plan.nfe == nfe)
-    found: dict[bytes, tuple[StepPlan, str]] = {}
+    found: dict[bytes, tuple[Plan, str]] = {}
     for plan in fitting:
         for reading in ("zeus", "zeus-paper", "zeus-previous-full"):
             found.setdefault(_resolve(Predictor.parse(reading).rows(plan)), (plan, reading))
@@ -114,7 +114,7 @@ def _resolve(rows: Sequence[Row | None]) -> bytes:
 
 def _weigh_trajectories(program: SolverProgram, gram: Gram, nfe: int) -> np.ndarray:
     """The Gram matrix whose trajectories count by the inverse of their error: the mean is to be one of dB."""
-    errors = predict_errors(program, gram, StepPlan.spread(program.num_evaluations, nfe), "lagrange-2")
+    errors = predict_errors(program, gram, Plan.spread(program.num_evaluations, nfe), "lagrange-2")
     weights = 1 / np.maximum(errors, errors.max() * 1e-6)
     return np.einsum("t,tij->ij", weights / weights.sum(), gram.products)
 
@@ -163,6 +163,6 @@ def _list_moves(full: np.ndarray, longest: int) -> np.ndarray:
 
 
 def _finish(program: SolverProgram, gram: Gram, surrogate: Surrogate, full: np.ndarray) -> Candidate:
-    plan = StepPlan.from_full_steps(full.size, [int(step) for step in np.flatnonzero(full)])
+    plan = Plan.from_full_steps(full.size, [int(step) for step in np.flatnonzero(full)])
     predictor = surrogate.fill(full[None]).predictor(0)
     return Candidate(plan, predictor, predict_psnr(program, gram, plan, predictor))

@@ -7,7 +7,7 @@ from math import comb
 import numpy as np
 
 from zeus_trt.calibration.gram import Gram
-from zeus_trt.zeus_graph import Predictor, SolverProgram, StepPlan
+from zeus_trt.zeus_graph import Plan, Predictor, SolverProgram
 from zeus_trt.zeus_graph.predictor import Row
 
 _RIDGE = 1e-3  # of each difference's own square
@@ -128,19 +128,19 @@ def weigh_error(program: SolverProgram, rows: Sequence[Row | None], feedback: np
     return moved[0]
 
 
-def make_rows(program: SolverProgram, plan: StepPlan, predictor: str | Predictor) -> tuple[Row | None, ...]:
+def make_rows(program: SolverProgram, plan: Plan, predictor: str | Predictor) -> tuple[Row | None, ...]:
     """The predictor's rows on the solver's grid."""
     predictor = Predictor.parse(predictor)
     return predictor.rows(plan, program.sigmas if predictor.abscissa == "sigma" else program.timesteps)
 
 
-def predict_errors(program: SolverProgram, gram: Gram, plan: StepPlan, predictor: str | Predictor) -> np.ndarray:
+def predict_errors(program: SolverProgram, gram: Gram, plan: Plan, predictor: str | Predictor) -> np.ndarray:
     """(T,): mean squared error of the final latents of every recorded trajectory, with skipped steps."""
     weights = weigh_error(program, make_rows(program, plan, predictor), gram.feedback)
     return np.maximum(np.einsum("i,tij,j->t", weights, gram.products, weights), 0.0)
 
 
-def predict_psnr(program: SolverProgram, gram: Gram, plan: StepPlan, predictor: str | Predictor) -> float:
+def predict_psnr(program: SolverProgram, gram: Gram, plan: Plan, predictor: str | Predictor) -> float:
     """Predicted PSNR in dB of the final latents to the full run's, for values in -1..1; mean over trajectories."""
     errors = np.maximum(predict_errors(program, gram, plan, predictor), 1e-20)
     return float(np.mean(10 * np.log10(4 / errors)))

@@ -9,7 +9,7 @@ from typing import Any
 from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.peers import Peer
 from zeus_trt.evaluation.workload import Setting, Workload
-from zeus_trt.zeus_graph import Predictor, StepPlan, choose_predictor, json_file
+from zeus_trt.zeus_graph import Plan, Predictor, choose_predictor, json_file
 from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
 
 _LONGEST_NAME = 12
@@ -39,7 +39,7 @@ class Cell:
     @property
     def is_full(self) -> bool:
         """Whether this is the full run of its group."""
-        return self.peer is None and self.setting.plan.nfe == self.setting.plan.num_steps
+        return self.peer is None and self.setting.plan.nfe == len(self.setting.plan)
 
     @property
     def key(self) -> str:
@@ -49,7 +49,7 @@ class Cell:
     def find_full(self, backend: str | None = None) -> "Cell":
         """The full run of its group, or of the same group on another backend."""
         setting = self.setting
-        plan = StepPlan.uniform(setting.plan.num_steps, 0)
+        plan = Plan.uniform(len(setting.plan), 0)
         full = replace(setting, plan=plan, predictor="zeus", backend=backend or setting.backend)
         return Cell("full", full, ratio=0)
 
@@ -79,33 +79,33 @@ class NamedPlan:
     """
 
     name: str
-    plan: StepPlan
+    plan: Plan
     predictor: str | Predictor | None = None
     solver: str | None = None
 
     def fits(self, solver: str, count: int) -> bool:
         """Whether it can run: its length is right, and the solver is its own."""
-        return self.plan.num_steps == count and self.solver in (None, solver)
+        return len(self.plan) == count and self.solver in (None, solver)
 
 
-def read_plan(text: str | StepPlan) -> NamedPlan:
-    """Reads a plan such as ``FFXRF``, or a JSON file: a ``StepPlan``, or what ``zeus-trt calibrate`` wrote.
+def read_plan(text: str | Plan) -> NamedPlan:
+    """Reads a plan such as ``FFXRF``, or a JSON file: a ``Plan``, or what ``zeus-trt calibrate`` wrote.
 
-    A ``StepPlan`` is named by its letters, and keeps its predictor.
+    A ``Plan`` is named by its letters, and keeps its predictor.
 
     Raises:
         ZeusError: None of these.
     """
-    if isinstance(text, StepPlan):
+    if isinstance(text, Plan):
         return replace(read_plan(str(text)), predictor=text.predictor)
     path = Path(text)
     if path.suffix != ".json":
-        return NamedPlan(text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 3]}...", StepPlan(text))
+        return NamedPlan(text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 3]}...", Plan(text))
     data = json_file.load(path, "plan")
     if isinstance(data, dict) and "plan" in data:
         calibrated = CalibratedPlan.from_json(data)
         return NamedPlan(path.stem, calibrated.chosen.plan, calibrated.chosen.predictor, calibrated.solver)
-    return NamedPlan(path.stem, StepPlan.from_json(data))
+    return NamedPlan(path.stem, Plan.from_json(data))
 
 
 def check_predictors(predictors: Sequence[str], plans: Sequence[NamedPlan]) -> None:
@@ -158,11 +158,11 @@ def make_cells(
     cells: list[Cell] = []
     for (solver, num_steps), count in counts.items():
         for backend in backends:
-            full = Cell("full", Setting(StepPlan.uniform(count, 0), num_steps, "zeus", solver, backend, mode), ratio=0)
+            full = Cell("full", Setting(Plan.uniform(count, 0), num_steps, "zeus", solver, backend, mode), ratio=0)
             cells.append(full)
             for name in predictors:
                 for ratio in dict.fromkeys(ratios):
-                    plan = StepPlan.uniform(count, ratio)
+                    plan = Plan.uniform(count, ratio)
                     if ratio:
                         cells.append(Cell(f"r = {ratio}", replace(full.setting, plan=plan, predictor=name), ratio))
                 for named in plans:

@@ -23,7 +23,7 @@ from zeus_trt.evaluation.subject import EAGER, Subject
 from zeus_trt.evaluation.timing import count_flops, fetch, time_run
 from zeus_trt.machine import describe_machine
 from zeus_trt.runtime import Step
-from zeus_trt.zeus_graph import StepPlan
+from zeus_trt.zeus_graph import Plan
 
 _TRAJECTORY_SAMPLES = 2  # the error along the trajectory is measured on the first few
 _REFERENCE_SAMPLES = 4  # and so is that to the eager model, where it is no row itself
@@ -222,21 +222,21 @@ class _Bench:
         setting = cell.find_full().setting
         steps = min(2, setting.num_steps)
         count = self._subject.workload.count_evaluations(steps, setting.solver)
-        return replace(setting, plan=StepPlan.uniform(count, 0), num_steps=steps)
+        return replace(setting, plan=Plan.uniform(count, 0), num_steps=steps)
 
     def _weigh(self, cell: Cell) -> float:
         """The work of a peer's run, in calls of the whole denoiser."""
         workload, short = self._subject.workload, self._shorten(cell)
         with self._accelerated(cell):
             work = count_flops(lambda: workload.run(cell.setting, self._numbers))
-        return work * short.plan.num_steps / count_flops(lambda: workload.run(short, self._numbers))
+        return work * len(short.plan) / count_flops(lambda: workload.run(short, self._numbers))
 
     def _accelerated(self, cell: Cell, numbers: tuple[int, ...] | None = None) -> AbstractContextManager:
         if cell.peer is None or self._subject.module is None:
             return nullcontext()
         workload, full = self._subject.workload, cell.find_full().setting
         situation = Situation(
-            num_evaluations=full.plan.num_steps,
+            num_evaluations=len(full.plan),
             guided=workload.describe().get("guidance_scale", 1.0) != 1.0,
             num_axes=self.records[cell.find_full().key].latents.ndim,
             run=lambda: workload.run(full, numbers or self._numbers),

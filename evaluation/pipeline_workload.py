@@ -17,7 +17,7 @@ from zeus_trt.runtime import Bundle, Session, Step, accelerate
 from zeus_trt.runtime.noise import check_memory
 from zeus_trt.runtime.pipelines.acceleration import find_denoisers
 from zeus_trt.runtime.scheduler import make_scheduler
-from zeus_trt.zeus_graph import SolverProgram, StepPlan, trace
+from zeus_trt.zeus_graph import Plan, SolverProgram, trace
 
 EAGER = "eager"
 _SMALLEST = 8  # pixels of a side, where none is asked for
@@ -105,7 +105,7 @@ class PipelineWorkload:
 
     def sample(
         self,
-        plan: StepPlan | Callable[[int], StepPlan],
+        plan: Plan | Callable[[int], Plan],
         numbers: Sequence[int],
         *,
         num_steps: int = 50,
@@ -182,8 +182,8 @@ class PipelineWorkload:
     def _find_schedule(self, num_steps: int, solver: str) -> tuple[int, dict[str, Any]]:
         if (num_steps, solver) not in self._schedules:
 
-            def plan(total: int) -> StepPlan:
-                return StepPlan("F" + "R" * (total - 2) + "F" * (total > 1))
+            def plan(total: int) -> Plan:
+                return Plan("F" + "R" * (total - 2) + "F" * (total > 1))
 
             with (
                 accelerate(self.pipeline, plan=plan, predictor="reuse", scheduler=self._scheduler(solver)) as fast,

@@ -86,7 +86,7 @@ def _fill(
     speedup = compare_times(runs, full.runs) if full else None
     full_times = _summarize(full.runs[:rounds], num_images) if full and full.runs else None
     devices = [run.device_mib for run in runs if run.device_mib is not None]
-    bound = plan.num_steps / first.nfe
+    bound = len(plan) / first.nfe
     return replace(
         row,
         plan=first.plan,

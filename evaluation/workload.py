@@ -11,7 +11,7 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import Bundle, Denoiser, Report, Session, Step
 from zeus_trt.runtime.engines.choose import open_engine
 from zeus_trt.runtime.scheduler import make_scheduler
-from zeus_trt.zeus_graph import Predictor, SolverProgram, StepPlan
+from zeus_trt.zeus_graph import Plan, Predictor, SolverProgram
 
 LABEL_GUIDANCE = 2.0
 """Guidance of models of class labels, where nothing is asked; a pipeline has its own."""
@@ -30,7 +30,7 @@ class Setting:
         mode: As in ``Session.generate``.
     """
 
-    plan: StepPlan
+    plan: Plan
     num_steps: int = 50
     predictor: str | Predictor = "zeus"
     solver: str = "default"
@@ -154,7 +154,7 @@ class SessionWorkload:
 
     def count_evaluations(self, num_steps: int, solver: str = "default") -> int:
         """Denoiser evaluations of ``num_steps`` steps."""
-        return self._session("onnxruntime", solver).plan(num_steps, 0).num_steps
+        return len(self._session("onnxruntime", solver).plan(num_steps, 0))
 
     def run(
         self,
@@ -168,7 +168,7 @@ class SessionWorkload:
 
     def sample(
         self,
-        plan: StepPlan | Callable[[int], StepPlan],
+        plan: Plan | Callable[[int], Plan],
         numbers: Sequence[int],
         *,
         num_steps: int = 50,
@@ -185,7 +185,7 @@ class SessionWorkload:
         conditioning = session.label_images(self.labels, max(numbers) + 1)
         result = session.generate(
             {name: rows[list(numbers)] for name, rows in conditioning.items()},
-            plan=plan if isinstance(plan, StepPlan) else plan(session.plan(num_steps, 0).num_steps),
+            plan=plan if isinstance(plan, Plan) else plan(len(session.plan(num_steps, 0))),
             num_steps=num_steps,
             guidance_scale=self.guidance_scale,
             seed=[self.seed + number for number in numbers],

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.zeus_graph import Predictor, StepPlan
+from zeus_trt.zeus_graph import Plan, Predictor
 
 _KEPT_FULL = 4  # lagrange-4 reads no more
 
@@ -29,7 +29,7 @@ class DriftController:
         ZeusError: A predictor that has rows for one plan only.
     """
 
-    def __init__(self, plan: StepPlan, predictor: Predictor, grid: Sequence[float] | None, threshold: float | None):
+    def __init__(self, plan: Plan, predictor: Predictor, grid: Sequence[float] | None, threshold: float | None):
         if predictor.table is not None:
             raise ZeusError(
                 "drift_threshold: got a predictor table, which says nothing at full steps; expected a rule such as "
@@ -84,10 +84,10 @@ class DriftController:
         self._outputs = {source: kept for source, kept in self._outputs.items() if source in needed}
 
 
-def insert_full(plan: StepPlan, step: int) -> StepPlan:
+def insert_full(plan: Plan, step: int) -> Plan:
     """Makes ``step`` full if it was to be skipped, and the skipped steps after it alternate from X again."""
-    if step >= plan.num_steps or plan.is_full(step):
+    if step >= len(plan) or plan.is_full(step):
         return plan
     end = plan.steps.index("F", step)
     rest = "".join("XR"[i % 2] for i in range(end - step - 1))
-    return StepPlan(f"{plan.steps[:step]}F{rest}{plan.steps[end:]}")
+    return Plan(f"{plan.steps[:step]}F{rest}{plan.steps[end:]}")

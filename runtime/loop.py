@@ -10,7 +10,7 @@ from zeus_trt.runtime.calls import ModelCall
 from zeus_trt.runtime.denoiser import Denoiser
 from zeus_trt.runtime.drift import DriftController
 from zeus_trt.runtime.steppers import Blend, SchedulerStepper, Step, Stepper
-from zeus_trt.zeus_graph import Predictor, StepController, StepPlan, choose_predictor
+from zeus_trt.zeus_graph import Plan, Predictor, StepController, choose_predictor
 from zeus_trt.zeus_graph.trace import prepare, read_sigmas
 
 
@@ -41,7 +41,7 @@ def walk(model: ModelCall, stepper: SchedulerStepper) -> Iterator[Step]:
 def start_stepper(
     scheduler: Any,
     noise: torch.Tensor,
-    plan: StepPlan,
+    plan: Plan,
     num_steps: int,
     *,
     predictor: str | Predictor | None = None,
@@ -74,7 +74,7 @@ def run_steps(
     denoiser: Denoiser,
     scheduler: Any,
     noise: torch.Tensor,
-    plan: StepPlan,
+    plan: Plan,
     num_steps: int,
     *,
     predictor: str | Predictor | None = None,
@@ -115,8 +115,8 @@ def run_steps(
         ZeusError: The plan's length is not that of the schedule, ``set_timesteps`` refuses its arguments, or an output
             is not a finite floating-point tensor of the latents' shape.
     """
-    if not isinstance(plan, StepPlan):
-        raise ZeusError(f"plan: got {type(plan).__name__}; expected a StepPlan. Make one with StepPlan.uniform().")
+    if not isinstance(plan, Plan):
+        raise ZeusError(f"plan: got {type(plan).__name__}; expected a Plan. Make one with Plan.uniform().")
     stepper = start_stepper(
         scheduler, noise, plan, num_steps,
         predictor=predictor, begin=begin, schedule=schedule, drift_threshold=drift_threshold,

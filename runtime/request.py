@@ -12,7 +12,7 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.guidance import Guidance
 from zeus_trt.runtime.noise import read_seed
 from zeus_trt.runtime.start import Start
-from zeus_trt.zeus_graph import Predictor, StepPlan, choose_plan, choose_predictor, counts
+from zeus_trt.zeus_graph import Plan, Predictor, choose_plan, choose_predictor, counts
 from zeus_trt.zeus_graph.plan_choice import Planner
 
 _IMAGES = ("batch", "num_images")
@@ -49,7 +49,7 @@ class Request:
 
     conditioning: Mapping[str, torch.Tensor] = field(default_factory=dict)
     num_steps: int = 50
-    plan: StepPlan | str | os.PathLike | None = None
+    plan: Plan | str | os.PathLike | None = None
     ratio: int | None = None
     window: str | tuple[float, float] | None = None
     preset: str | None = None
@@ -66,7 +66,7 @@ class Request:
 
     def __post_init__(self) -> None:
         expect("conditioning", self.conditioning, Mapping, "tensors by name")
-        expect("plan", self.plan, (StepPlan, str, os.PathLike, type(None)), "a StepPlan")
+        expect("plan", self.plan, (Plan, str, os.PathLike, type(None)), "a Plan")
         expect("start", self.start, (Start, type(None)), "a Start")
         expect("schedule", self.schedule, (Mapping, type(None)), "arguments of set_timesteps by name")
         expect("predictor", self.predictor, (str, Predictor, type(None)), "a name or a Predictor")
@@ -95,7 +95,7 @@ class Request:
             count: Gives the evaluations of the schedule; only called where the plan depends on it.
             start: Where it begins.
         """
-        plan = self.plan if isinstance(self.plan, StepPlan) else self._choose_plan()(count())
+        plan = self.plan if isinstance(self.plan, Plan) else self._choose_plan()(count())
         settings = {name: value for name, value in vars(self).items() if name not in ("plan", "predictor", "start")}
         settings |= {"ratio": None, "window": None, "preset": None, "schedule": self.schedule or {}}
         return SettledRequest(**settings, plan=plan, predictor=choose_predictor(plan, self.predictor), start=start)
@@ -104,7 +104,7 @@ class Request:
 class SettledRequest(Request):
     """A request whose plan, predictor, guidance and schedule are known."""
 
-    plan: StepPlan
+    plan: Plan
     predictor: Predictor
     guidance: Guidance
     schedule: Mapping[str, Any]

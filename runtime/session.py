@@ -17,7 +17,7 @@ from zeus_trt.runtime.solver import Solver
 from zeus_trt.runtime.start import Start, find_begin
 from zeus_trt.runtime.steppers import Step
 from zeus_trt.runtime.trajectory import Trajectory
-from zeus_trt.zeus_graph import StepPlan
+from zeus_trt.zeus_graph import Plan
 
 __all__ = ["Report", "Result", "Session"]
 
@@ -85,13 +85,11 @@ class Session:
         order = getattr(self.solver.scheduler, "order", 1)
         return find_begin(order, num_steps, strength, self.bundle.manifest.strength_rule or "steps")
 
-    def plan(
-        self, num_steps: int, ratio: int, *, begin: int = 0, schedule: Mapping[str, Any] | None = None
-    ) -> StepPlan:
+    def plan(self, num_steps: int, ratio: int, *, begin: int = 0, schedule: Mapping[str, Any] | None = None) -> Plan:
         """The uniform plan of ``num_steps`` solver steps with ``ratio`` skipped steps after each full one."""
         check_count("num_steps", num_steps, 1)
         check_count("begin", begin, 0)
-        return StepPlan.uniform(self.solver.count_evaluations(num_steps, begin, schedule), ratio)
+        return Plan.uniform(self.solver.count_evaluations(num_steps, begin, schedule), ratio)
 
     def sample(self, conditioning: Mapping[str, torch.Tensor] | None = None, **settings: Any) -> Iterator[Step]:
         """Runs one trajectory, a step at a time.

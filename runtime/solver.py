@@ -11,7 +11,7 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.loop import count_evaluations
 from zeus_trt.runtime.scheduler import build_scheduler
-from zeus_trt.zeus_graph import Predictor, StepPlan
+from zeus_trt.zeus_graph import Plan, Predictor
 from zeus_trt.zeus_graph.fold import fold
 from zeus_trt.zeus_graph.sampling_program import SamplingProgram
 from zeus_trt.zeus_graph.solver_program import SolverProgram
@@ -69,7 +69,7 @@ class Solver:
     def choose(
         self,
         mode: str,
-        plan: StepPlan,
+        plan: Plan,
         num_steps: int,
         predictor: str | Predictor | None,
         begin: int | None = None,
@@ -98,7 +98,7 @@ class Solver:
             raise ZeusError(f"mode: got {mode!r}; expected one of {', '.join(MODES)}. Choose one of these.")
         if mode == "step" or needs_steps:
             return None, "asked for" if mode == "step" else f"{needs_steps} is asked for"
-        if mode == "auto" and plan.nfe == plan.num_steps and self._has_scheduler():
+        if mode == "auto" and plan.nfe == len(plan) and self._has_scheduler():
             return None, "nothing is skipped: the plain loop, to the bit"
         try:
             program = fold(self.program(num_steps, begin or 0, schedule), plan, predictor)

@@ -128,7 +128,7 @@ class Trajectory:
         return ModelCall(
             self._engine, stepper, self.conditioning, self._manifest.latents.name,
             border=self._border, guidance=self._guidance,
-            interval=self.request.guidance.steps(self.request.plan.num_steps), on_call=self._on_call,
+            interval=self.request.guidance.steps(len(self.request.plan)), on_call=self._on_call,
         )  # fmt: skip
 
     def _check_noise(self) -> torch.Tensor:

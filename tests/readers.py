@@ -24,11 +24,11 @@ from zeus_trt.runtime import Bundle, Session
 from zeus_trt.runtime.bundle.manifest import DIGEST, SCHEDULER_FILE, Manifest, solver_name
 from zeus_trt.runtime.bundle.manifest import digest as digest_manifest
 from zeus_trt.runtime.scheduler import load_scheduler, read_config
-from zeus_trt.zeus_graph import Predictor, SamplingProgram, SolverProgram, StepPlan, fold, json_file, trace
+from zeus_trt.zeus_graph import Plan, Predictor, SamplingProgram, SolverProgram, fold, json_file, trace
 from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan, Measured
 from zeus_trt.zeus_graph.calibrated_plan import read_plan as read_calibrated
 
-PLAN = StepPlan("FFXRF")
+PLAN = Plan("FFXRF")
 
 
 class Reader(NamedTuple):

@@ -13,7 +13,7 @@ from tiny_subjects import CALIBRATED, write_calibrated
 import zeus_trt
 from zeus_trt.evaluation.cells import NamedPlan, read_plan
 from zeus_trt.runtime import run_steps
-from zeus_trt.zeus_graph import Predictor, StepPlan, fold, trace
+from zeus_trt.zeus_graph import Plan, Predictor, fold, trace
 
 NAMES = [
     "Bundle", "Guidance", "Plan", "Session", "Start", "ZeusError", "accelerate", "calibrate", "compare",
@@ -29,7 +29,7 @@ def test_names_are_loaded_when_asked_for():
     assert set(NAMES) <= set(dir(zeus_trt))
     for name in NAMES:
         assert callable(getattr(zeus_trt, name))
-    assert zeus_trt.Plan is StepPlan
+    assert zeus_trt.Plan is Plan
     with pytest.raises(AttributeError, match="no attribute 'magic'"):
         _ = zeus_trt.magic
 
@@ -44,11 +44,11 @@ def test_a_plan_is_loaded_from_letters_files_and_presets(file, tmp_path):
     plan = zeus_trt.load_plan(file)
     assert (str(plan), plan.predictor.name) == (CALIBRATED, "table")
     assert zeus_trt.load_plan(str(file), 8) == plan
-    assert StepPlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
-    assert zeus_trt.load_plan("ffxrf") == StepPlan("FFXRF")
-    assert zeus_trt.load_plan("fast", 50) == StepPlan.uniform(50, 3)
+    assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    assert zeus_trt.load_plan("ffxrf") == Plan("FFXRF")
+    assert zeus_trt.load_plan("fast", 50) == Plan.uniform(50, 3)
     (tmp_path / "own.json").write_text('{"format": 1, "steps": "FFXF"}')
-    assert zeus_trt.load_plan(tmp_path / "own.json") == StepPlan("FFXF")
+    assert zeus_trt.load_plan(tmp_path / "own.json") == Plan("FFXF")
     for wrong in (("fast",), (file, 9), ("none.json",), ("XX",)):
         with pytest.raises(zeus_trt.ZeusError):
             zeus_trt.load_plan(*wrong)
@@ -66,7 +66,7 @@ def last(plan, predictor=None):
 
 def test_a_calibrated_plan_brings_its_predictor(file):
     plan = zeus_trt.load_plan(file)
-    letters = StepPlan(CALIBRATED)
+    letters = Plan(CALIBRATED)
     assert plan != letters
     solver = trace(FlowMatchEulerDiscreteScheduler(), 8)
     assert fold(solver, plan).to_json() == fold(solver, letters, plan.predictor).to_json()
@@ -84,10 +84,10 @@ def test_sessions_and_pipelines_take_it(file, flow_session):
     plan = zeus_trt.load_plan(file)
     labels = {"class_labels": torch.tensor([3])}
     made = flow_session.generate(labels, plan=plan, num_steps=8)
-    own = flow_session.generate(labels, plan=StepPlan(CALIBRATED), num_steps=8, predictor=plan.predictor)
+    own = flow_session.generate(labels, plan=Plan(CALIBRATED), num_steps=8, predictor=plan.predictor)
     assert torch.equal(made.latents, own.latents)
     assert (made.report.predictor, made.report.mode) == ("table", "program")
-    assert str(Predictor()) == flow_session.generate(labels, plan=StepPlan("FFF"), num_steps=3).report.predictor
+    assert str(Predictor()) == flow_session.generate(labels, plan=Plan("FFF"), num_steps=3).report.predictor
     with pytest.raises(zeus_trt.ZeusError, match="beside a calibrated plan"):
         flow_session.generate(labels, plan=plan, num_steps=8, predictor="zeus")
 
@@ -105,9 +105,9 @@ def test_a_pipeline_takes_it(file):
     pipeline.set_progress_bar_config(disable=True)
     images, report = run(plan=plan)
     assert (report.plan, report.predictor) == (CALIBRATED, "table")
-    assert torch.equal(images, run(plan=StepPlan(CALIBRATED), predictor=plan.predictor)[0])
+    assert torch.equal(images, run(plan=Plan(CALIBRATED), predictor=plan.predictor)[0])
     assert torch.equal(images, run(plan=lambda total: plan)[0])
-    assert not torch.equal(images, run(plan=StepPlan(CALIBRATED))[0])
+    assert not torch.equal(images, run(plan=Plan(CALIBRATED))[0])
     for wrong in ({"plan": plan, "predictor": "reuse"}, {"plan": plan, "ratio": 3}):
         with pytest.raises(zeus_trt.ZeusError, match="beside a"):
             run(**wrong)

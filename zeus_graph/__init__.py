@@ -2,7 +2,7 @@
 
 from zeus_trt.zeus_graph.controller import StepController
 from zeus_trt.zeus_graph.fold import fold
-from zeus_trt.zeus_graph.plan import PRESETS, WINDOWS, StepPlan
+from zeus_trt.zeus_graph.plan import PRESETS, WINDOWS, Plan
 from zeus_trt.zeus_graph.plan_choice import choose_plan
 from zeus_trt.zeus_graph.predictor import PREDICTORS, Predictor, choose_predictor
 from zeus_trt.zeus_graph.sampling_program import SamplingProgram
@@ -13,11 +13,11 @@ __all__ = [
     "PREDICTORS",
     "PRESETS",
     "WINDOWS",
+    "Plan",
     "Predictor",
     "SamplingProgram",
     "SolverProgram",
     "StepController",
-    "StepPlan",
     "UntraceableError",
     "choose_plan",
     "choose_predictor",

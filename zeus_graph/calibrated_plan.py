@@ -9,7 +9,7 @@ from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph import json_file
 from zeus_trt.zeus_graph.counts import show
-from zeus_trt.zeus_graph.plan import PRESETS, StepPlan
+from zeus_trt.zeus_graph.plan import PRESETS, Plan
 from zeus_trt.zeus_graph.predictor import Predictor
 
 _THING = "calibrated plan"
@@ -54,7 +54,7 @@ class _File(_Measured):
 class Measured:
     """A plan with its predictor, and its PSNR in dB to the full run, mean over the held-out samples."""
 
-    plan: StepPlan
+    plan: Plan
     predictor: Predictor
     psnr_db: float
 
@@ -65,7 +65,7 @@ class Measured:
     @classmethod
     def from_file(cls, file: _Measured) -> "Measured":
         """Reads what ``to_json`` wrote."""
-        return cls(StepPlan(file.plan), Predictor.from_json(file.predictor), float(file.psnr_db))
+        return cls(Plan(file.plan), Predictor.from_json(file.predictor), float(file.psnr_db))
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class CalibratedPlan:
     calls: Mapping[str, int]
 
     @property
-    def plan(self) -> StepPlan:
+    def plan(self) -> Plan:
         """The plan to run, with its predictor."""
         return replace(self.chosen.plan, predictor=self.chosen.predictor)
 
@@ -215,12 +215,12 @@ def _foreign(name: str, found: Any, expected: Any) -> ZeusError:
     )
 
 
-def read_plan(text: str | os.PathLike) -> StepPlan | CalibratedPlan:
+def read_plan(text: str | os.PathLike) -> Plan | CalibratedPlan:
     """Reads a plan that a user gives: its letters, or the path of a .json file.
 
     Args:
         text: Letters such as ``FFXRF``, a file that ``zeus-trt calibrate`` wrote, or one with the JSON of a
-            ``StepPlan``.
+            ``Plan``.
 
     Raises:
         ZeusError: None of these.
@@ -228,13 +228,13 @@ def read_plan(text: str | os.PathLike) -> StepPlan | CalibratedPlan:
     if not isinstance(text, str | os.PathLike):
         raise ZeusError(f"plan: got {show(text)}; expected letters such as FFXRF, or the path of a file. Change it.")
     if isinstance(text, str) and not text.endswith(".json"):
-        return StepPlan(text)
+        return Plan(text)
     data = json_file.load(text, "plan")
     is_calibrated = isinstance(data, dict) and "plan" in data
-    return CalibratedPlan.from_json(data) if is_calibrated else StepPlan.from_json(data)
+    return CalibratedPlan.from_json(data) if is_calibrated else Plan.from_json(data)
 
 
-def load_plan(source: str | os.PathLike | StepPlan | CalibratedPlan, num_steps: int | None = None) -> StepPlan:
+def load_plan(source: str | os.PathLike | Plan | CalibratedPlan, num_steps: int | None = None) -> Plan:
     """Reads a plan that can be given wherever a plan is taken; a calibrated one brings its predictor.
 
     It belongs to the model, the solver and the number of steps that it was calibrated for: its length is checked where
@@ -251,7 +251,7 @@ def load_plan(source: str | os.PathLike | StepPlan | CalibratedPlan, num_steps: 
     if isinstance(source, str) and source in PRESETS:
         if num_steps is None:
             raise ZeusError(f"num_steps: got none for the preset {source}; expected a number of steps. Give it.")
-        return StepPlan.uniform(num_steps, PRESETS[source])
-    found = source if isinstance(source, StepPlan | CalibratedPlan) else read_plan(source)
+        return Plan.uniform(num_steps, PRESETS[source])
+    found = source if isinstance(source, Plan | CalibratedPlan) else read_plan(source)
     plan = found.plan if isinstance(found, CalibratedPlan) else found
     return plan if num_steps is None else plan.check_length(num_steps)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from zeus_trt.zeus_graph.plan import StepPlan
+from zeus_trt.zeus_graph.plan import Plan
 from zeus_trt.zeus_graph.predictor import Predictor, choose_predictor, last_uses
 
 
@@ -21,7 +21,7 @@ class StepController:
         grid: Abscissa of every step, for linear-grid and lagrange-k (see ``Predictor.rows``).
     """
 
-    def __init__(self, plan: StepPlan, predictor: str | Predictor | None = None, grid: Sequence[float] | None = None):
+    def __init__(self, plan: Plan, predictor: str | Predictor | None = None, grid: Sequence[float] | None = None):
         self.plan = plan
         self._rows = choose_predictor(plan, predictor).rows(plan, grid)
         self._last_use = last_uses(self._rows)

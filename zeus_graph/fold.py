@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from zeus_trt.zeus_graph.plan import StepPlan
+from zeus_trt.zeus_graph.plan import Plan
 from zeus_trt.zeus_graph.predictor import Predictor, Row, choose_predictor, last_uses
 from zeus_trt.zeus_graph.prune import prune
 from zeus_trt.zeus_graph.sampling_program import SamplingProgram
@@ -12,7 +12,7 @@ from zeus_trt.zeus_graph.trace import UntraceableError
 _MOST_KEPT = 64  # outputs; the memory of a program grows with the square
 
 
-def fold(solver: SolverProgram, plan: StepPlan, predictor: str | Predictor | None = None) -> SamplingProgram:
+def fold(solver: SolverProgram, plan: Plan, predictor: str | Predictor | None = None) -> SamplingProgram:
     """Multiplies the skipped steps into the full step before each of them.
 
     Args:
@@ -52,7 +52,7 @@ def fold(solver: SolverProgram, plan: StepPlan, predictor: str | Predictor | Non
     )
 
 
-def _blocks(solver: SolverProgram, plan: StepPlan, rows: tuple[Row | None, ...]) -> list[np.ndarray]:
+def _blocks(solver: SolverProgram, plan: Plan, rows: tuple[Row | None, ...]) -> list[np.ndarray]:
     """One matrix per full step over [solver state; kept outputs; model output], skipped steps multiplied in."""
     last_use = last_uses(rows)
     kept: list[int] = []  # steps whose used output follows the solver's state

@@ -23,12 +23,12 @@ WINDOWS: dict[str, Window] = {"default": (0.2, 0.1), "flow": (0.14, 0.06), "none
 """Name of a window -> fractions of the steps that stay full at the start and at the end."""
 
 _FORMAT = 1
-_ADVICE = "Write it with StepPlan.to_json()."
+_ADVICE = "Write it with Plan.to_json()."
 
 
 @dataclass(frozen=True)
 class _File:
-    """The fields of a file, as ``StepPlan.to_json`` and ``zeus-trt plan --json`` write them."""
+    """The fields of a file, as ``Plan.to_json`` and ``zeus-trt plan --json`` write them."""
 
     format: int
     steps: str
@@ -39,7 +39,7 @@ class _File:
 
 
 @dataclass(frozen=True)
-class StepPlan:
+class Plan:
     """What happens at each evaluation of the denoiser, from noise to data.
 
     Args:
@@ -86,11 +86,11 @@ class StepPlan:
             )
 
     @classmethod
-    def uniform(cls, num_steps: int, ratio: int, window: Window = WINDOWS["default"]) -> "StepPlan":
+    def uniform(cls, length: int, ratio: int, window: Window = WINDOWS["default"]) -> "Plan":
         """Blocks of one full and ``ratio`` skipped steps inside a window (ZEUS, 1:r).
 
         Args:
-            num_steps: Evaluations of the whole trajectory, 1 to ``MAX_STEPS``.
+            length: Evaluations of the whole trajectory, 1 to ``MAX_STEPS``.
             ratio: Skipped steps after each full one; 0 makes every step full.
             window: Fractions of the steps that stay full at the start and at the
                 end, rounded up. At least the first two and the last step are full.
@@ -98,56 +98,55 @@ class StepPlan:
         Raises:
             ZeusError: A number or a fraction out of range.
         """
-        num_steps = check_count("num_steps", num_steps, 1, MAX_STEPS)
+        length = check_count("length", length, 1, MAX_STEPS)
         ratio = check_count("ratio", ratio, 0)
-        head, tail = (_ceil(fraction, num_steps) for fraction in _check_window(window))
-        low, high = max(head, 1), num_steps - max(tail, 1)
-        full = (i < low or i >= high or (i - low) % (ratio + 1) == 0 for i in range(num_steps))
+        head, tail = (_ceil(fraction, length) for fraction in _check_window(window))
+        low, high = max(head, 1), length - max(tail, 1)
+        full = (i < low or i >= high or (i - low) % (ratio + 1) == 0 for i in range(length))
         return cls._alternate(tuple(full))
 
     @classmethod
-    def spread(cls, num_steps: int, nfe: int) -> "StepPlan":
+    def spread(cls, length: int, nfe: int) -> "Plan":
         """The first two steps and the last are full, the other full steps evenly between them.
 
         Args:
-            num_steps: Evaluations of the whole trajectory.
-            nfe: Number of full steps, from ``min(3, num_steps)`` to ``num_steps``.
+            length: Evaluations of the whole trajectory.
+            nfe: Number of full steps, from ``min(3, length)`` to ``length``.
 
         Raises:
             ZeusError: A number out of range.
         """
-        num_steps = check_count("num_steps", num_steps, 1, MAX_STEPS)
-        nfe, least = check_count("nfe", nfe, 0), min(3, num_steps)
-        if not least <= nfe <= num_steps:
+        length = check_count("length", length, 1, MAX_STEPS)
+        nfe, least = check_count("nfe", nfe, 0), min(3, length)
+        if not least <= nfe <= length:
             raise ZeusError(
-                f"nfe: got {show(nfe)}; expected {least}..{num_steps} for {num_steps} steps. "
+                f"nfe: got {show(nfe)}; expected {least}..{length} for {length} steps. "
                 "The first two steps and the last are always full."
             )
-        last = num_steps - 1
+        last = length - 1
         even = (1 + round(k * (last - 1) / max(nfe - 2, 1)) for k in range(nfe - 1))
-        return cls.from_full_steps(num_steps, [0, *even])
+        return cls.from_full_steps(length, [0, *even])
 
     @classmethod
-    def from_full_steps(cls, num_steps: int, full_steps: Sequence[int]) -> "StepPlan":
+    def from_full_steps(cls, length: int, full_steps: Sequence[int]) -> "Plan":
         """Full at the given indices; the skipped steps of every gap alternate X, R, X, ...
 
         Raises:
             ZeusError: A number of steps out of range, or indices outside of it.
         """
-        num_steps = check_count("num_steps", num_steps, 1, MAX_STEPS)
-        full = _read_indices(full_steps, num_steps)
-        return cls._alternate(tuple(i in full for i in range(num_steps)))
+        length = check_count("length", length, 1, MAX_STEPS)
+        full = _read_indices(full_steps, length)
+        return cls._alternate(tuple(i in full for i in range(length)))
 
     @classmethod
-    def _alternate(cls, full: Sequence[bool]) -> "StepPlan":
+    def _alternate(cls, full: Sequence[bool]) -> "Plan":
         letters, skipped = [], 0
         for is_full in full:
             skipped = 0 if is_full else skipped + 1
             letters.append("F" if is_full else "RX"[skipped % 2])
         return cls("".join(letters))
 
-    @property
-    def num_steps(self) -> int:
+    def __len__(self) -> int:
         """Evaluations of the whole trajectory, full and skipped."""
         return len(self.steps)
 
@@ -163,18 +162,18 @@ class StepPlan:
 
     @property
     def speedup_bound(self) -> float:
-        """``num_steps / nfe``: no run of this plan can be faster than this against all-full."""
-        return self.num_steps / self.nfe
+        """``len(plan) / nfe``: no run of this plan can be faster than this against all-full."""
+        return len(self) / self.nfe
 
     def is_full(self, step: int) -> bool:
         """Whether the denoiser runs at ``step``."""
         return self.steps[step] == "F"
 
-    def check_length(self, num_steps: int) -> "StepPlan":
-        """Returns the plan, or raises ZeusError when it is not ``num_steps`` long."""
-        if self.num_steps != num_steps:
+    def check_length(self, length: int) -> "Plan":
+        """Returns the plan, or raises ZeusError when it is not ``length`` long."""
+        if len(self) != length:
             raise ZeusError(
-                f"plan: got {self.num_steps} steps; expected {num_steps}, the evaluations of this schedule. "
+                f"plan: got {len(self)} steps; expected {length}, the evaluations of this schedule. "
                 "Write a plan of that length, or change the number of steps."
             )
         return self
@@ -184,7 +183,7 @@ class StepPlan:
         return (
             f"{self.steps}\n"
             f"full steps     {_join_ranges(self.full_steps)}\n"
-            f"NFE            {self.nfe} of {self.num_steps}\n"
+            f"NFE            {self.nfe} of {len(self)}\n"
             f"speed-up bound {self.speedup_bound:.2f}x"
         )
 
@@ -194,7 +193,7 @@ class StepPlan:
         return {"format": _FORMAT, "steps": self.steps, **own}
 
     @classmethod
-    def from_json(cls, data: dict) -> "StepPlan":
+    def from_json(cls, data: dict) -> "Plan":
         """Reads what ``to_json`` wrote.
 
         Raises:

@@ -6,17 +6,17 @@ from typing import Any
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph.calibrated_plan import load_plan
-from zeus_trt.zeus_graph.plan import PRESETS, WINDOWS, StepPlan, Window, read_window
+from zeus_trt.zeus_graph.plan import PRESETS, WINDOWS, Plan, Window, read_window
 from zeus_trt.zeus_graph.predictor import Predictor, choose_predictor
 
 DEFAULT_RATIO = 3
 
-Planner = Callable[[int], StepPlan]
+Planner = Callable[[int], Plan]
 """Makes the plan for a number of evaluations."""
 
 
 def choose_plan(
-    plan: StepPlan | str | os.PathLike | Planner | None = None,
+    plan: Plan | str | os.PathLike | Planner | None = None,
     ratio: int | None = None,
     window: str | Window | None = None,
     preset: str | None = None,
@@ -47,12 +47,12 @@ def choose_plan(
         plan, preset = None, plan
     if plan is None:
         return _make_uniform(ratio, window, preset, predictor)
-    if not isinstance(plan, StepPlan | str | os.PathLike):
+    if not isinstance(plan, Plan | str | os.PathLike):
         if not callable(plan):
-            raise ZeusError(f"plan: got {type(plan).__name__}; expected a StepPlan, letters or a file. Change it.")
-        choose_predictor(StepPlan("F"), predictor)
+            raise ZeusError(f"plan: got {type(plan).__name__}; expected a Plan, letters or a file. Change it.")
+        choose_predictor(Plan("F"), predictor)
         return plan
-    written = plan if isinstance(plan, StepPlan) else load_plan(plan)
+    written = plan if isinstance(plan, Plan) else load_plan(plan)
     choose_predictor(written, predictor)
     return written.check_length
 
@@ -62,5 +62,5 @@ def _make_uniform(ratio: Any, window: Any, preset: Any, predictor: str | Predict
         raise ZeusError(f"preset: got {preset!r}; expected one of {', '.join(PRESETS)}. Choose one of these.")
     skipped = PRESETS[preset] if preset else DEFAULT_RATIO if ratio is None else ratio
     full = read_window(window) if isinstance(window, str) else WINDOWS["default"] if window is None else window
-    choose_predictor(StepPlan.uniform(1, skipped, full), predictor)
-    return lambda total: StepPlan.uniform(total, skipped, full)
+    choose_predictor(Plan.uniform(1, skipped, full), predictor)
+    return lambda total: Plan.uniform(total, skipped, full)

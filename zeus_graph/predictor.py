@@ -18,7 +18,7 @@ from typing import Any
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph.counts import show
-from zeus_trt.zeus_graph.plan import StepPlan
+from zeus_trt.zeus_graph.plan import Plan
 from zeus_trt.zeus_graph.row_table import Row, read_table
 
 ABSCISSAE = ("index", "timestep", "sigma")
@@ -194,13 +194,13 @@ class Predictor:
         """A predictor of explicit rows: skipped step -> {past full step: weight}."""
         return cls("table", table=table)
 
-    def rows(self, plan: StepPlan, grid: Sequence[float] | None = None) -> tuple[Row | None, ...]:
+    def rows(self, plan: Plan, grid: Sequence[float] | None = None) -> tuple[Row | None, ...]:
         """One row per step of ``plan``: None at full steps, weights over earlier steps at skipped ones.
 
         Args:
             plan: The step plan. Rules of the zeus kind obey its letters (X the formula,
                 R psi_t); the others fill every skipped step by their own formula.
-            grid: The abscissa of every step, ``plan.num_steps`` numbers (timesteps or
+            grid: The abscissa of every step, ``len(plan)`` numbers (timesteps or
                 sigmas). May be omitted where ``abscissa`` is ``index``.
 
         Raises:
@@ -291,7 +291,7 @@ def _contains(ordered: Sequence[int], step: int) -> bool:
     return place < len(ordered) and ordered[place] == step
 
 
-def choose_predictor(plan: StepPlan, asked: "str | Predictor | None") -> Predictor:
+def choose_predictor(plan: Plan, asked: "str | Predictor | None") -> Predictor:
     """The rule that is asked for; else the plan's, else ``zeus``.
 
     Raises:

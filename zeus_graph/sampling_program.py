@@ -10,7 +10,7 @@ import numpy as np
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph import json_file
-from zeus_trt.zeus_graph.plan import StepPlan
+from zeus_trt.zeus_graph.plan import Plan
 from zeus_trt.zeus_graph.predictor import Predictor
 
 _THING = "sampling program"
@@ -77,7 +77,7 @@ class SamplingProgram:
             raise _malformed(error) from error
 
     def _check_shapes(self) -> None:
-        if self.steps != StepPlan(self.plan).full_steps:
+        if self.steps != Plan(self.plan).full_steps:
             raise ValueError("its steps are not the full steps of its plan")
         if not len(self.steps) == len(self.timesteps) == len(self.matrices):
             raise ValueError("its lists differ in length")

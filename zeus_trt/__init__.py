@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from zeus_trt.errors import ZeusError
     from zeus_trt.export import export_model
     from zeus_trt.runtime import Bundle, Guidance, Session, Start, accelerate
-    from zeus_trt.zeus_graph import StepPlan as Plan
+    from zeus_trt.zeus_graph import Plan
     from zeus_trt.zeus_graph.calibrated_plan import load_plan
 
 __version__ = "0.1.0"
@@ -38,13 +38,12 @@ _PLACES = {
     "runtime": ("Bundle", "Guidance", "Session", "Start", "accelerate"),
     "zeus_graph": ("Plan",),
 }
-_RENAMED = {"Plan": "StepPlan"}
 
 
 def __getattr__(name: str) -> Any:
     for module, names in _PLACES.items():
         if name in names:
-            found = getattr(importlib.import_module(f"{__name__}.{module}"), _RENAMED.get(name, name))
+            found = getattr(importlib.import_module(f"{__name__}.{module}"), name)
             globals()[name] = found
             return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,7 +17,7 @@ from zeus_trt.export.loading import is_pipeline
 from zeus_trt.pipelines import open_pipeline, refuse_mode
 from zeus_trt.repeat import write_command
 from zeus_trt.runtime.request import check_run
-from zeus_trt.zeus_graph import StepPlan
+from zeus_trt.zeus_graph import Plan
 
 
 def compare(
@@ -26,7 +26,7 @@ def compare(
     model: str | os.PathLike | None = None,
     backends: Sequence[str] = ("auto",),
     ratios: Sequence[int] = (0, 2, 3, 4),
-    plans: Sequence[str | StepPlan] = (),
+    plans: Sequence[str | Plan] = (),
     predictors: Sequence[str] | None = None,
     steps: Sequence[int] = (50,),
     solvers: Sequence[str] = ("default",),

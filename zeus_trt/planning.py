@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.zeus_graph import SamplingProgram, SolverProgram, StepPlan, choose_plan, choose_predictor, fold, trace
+from zeus_trt.zeus_graph import Plan, SamplingProgram, SolverProgram, choose_plan, choose_predictor, fold, trace
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -19,7 +19,7 @@ _MEANINGS = {"F": "full", "X": "extrapolated", "R": "reused"}
 class Planned:
     """A plan, and the solver and program that it was laid on, if any."""
 
-    plan: StepPlan
+    plan: Plan
     solver: SolverProgram | None
     program: SamplingProgram | None
 
@@ -41,7 +41,7 @@ class Planned:
         from PIL import Image
 
         sigmas = self.solver.sigmas if self.solver else None
-        grid = list(sigmas or range(self.plan.num_steps))
+        grid = list(sigmas or range(len(self.plan)))
         figure = Figure(figsize=(10, 1.9), layout="constrained")
         axes = figure.add_subplot()
         axes.vlines(grid, 0, 1, colors=[_COLOURS[kind] for kind in self.plan.steps], linewidth=3.5)
@@ -50,7 +50,7 @@ class Planned:
             axes.set_xscale("log" if min(grid) > 0 and max(grid) > 4 else "linear")
             axes.invert_xaxis()
         axes.spines[["top", "left", "right"]].set_visible(False)
-        axes.set_title(f"{self.plan.nfe} of {self.plan.num_steps} steps full", loc="left", fontsize=10, pad=8)
+        axes.set_title(f"{self.plan.nfe} of {len(self.plan)} steps full", loc="left", fontsize=10, pad=8)
         patches = [Patch(color=colour, label=_MEANINGS[kind]) for kind, colour in _COLOURS.items()]
         figure.legend(handles=patches, loc="outside upper right", ncols=3, frameon=False, fontsize=9)
         buffer = io.BytesIO()
@@ -88,13 +88,13 @@ def make_plan(
     _check_one(nfe=nfe, window=window)
     written = None if text is None else _read(text, predictor)
     if steps is None:
-        steps = written.num_steps if written and not scheduler else DEFAULT_STEPS
+        steps = len(written) if written and not scheduler else DEFAULT_STEPS
     solver = trace(_load(scheduler), steps) if scheduler else None
     count = solver.num_evaluations if solver else steps
     if written:
         plan = written.check_length(count)
     elif nfe is not None:
-        plan = StepPlan.spread(count, nfe)
+        plan = Plan.spread(count, nfe)
     else:
         plan = choose_plan(None, ratio, window, preset)(count)
     return Planned(plan, solver, fold(solver, plan, predictor) if solver else None)
@@ -108,7 +108,7 @@ def _check_one(**asked: Any) -> None:
         )
 
 
-def _read(text: str, predictor: str | None) -> StepPlan:
+def _read(text: str, predictor: str | None) -> Plan:
     from zeus_trt.zeus_graph.calibrated_plan import load_plan
 
     plan = load_plan(text)

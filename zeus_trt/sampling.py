@@ -19,7 +19,7 @@ from zeus_trt.runtime.bundle.manifest import FILE_NAME as MANIFEST
 from zeus_trt.runtime.engines.choose import choose_engine
 from zeus_trt.runtime.report import Report
 from zeus_trt.runtime.request import check_run
-from zeus_trt.zeus_graph import Predictor, StepPlan, choose_plan
+from zeus_trt.zeus_graph import Plan, Predictor, choose_plan
 from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
 
 logger = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ def run_model(
     output: Path,
     *,
     ratio: int | None = None,
-    plan: StepPlan | CalibratedPlan | None = None,
+    plan: Plan | CalibratedPlan | None = None,
     window: str | None = None,
     preset: str | None = None,
     num_images: int | None = None,
@@ -120,10 +120,10 @@ def run_model(
     return made
 
 
-def _check_predictor(predictor: str | None, plan: StepPlan | CalibratedPlan | None, ratio: int | None) -> None:
+def _check_predictor(predictor: str | None, plan: Plan | CalibratedPlan | None, ratio: int | None) -> None:
     """Refuses a rule that would have no effect."""
     written = plan.plan if isinstance(plan, CalibratedPlan) else plan
-    if predictor is not None and (ratio == 0 or (written is not None and written.nfe == written.num_steps)):
+    if predictor is not None and (ratio == 0 or (written is not None and written.nfe == len(written))):
         raise ZeusError(
             f"predictor: got {predictor} for a run that skips no step; expected nothing, since there is nothing to "
             "predict. Leave it out."
@@ -172,13 +172,13 @@ def _count_images(asked: int | None, workload: PipelineWorkload | SessionWorkloa
 
 
 def _fit_plan(
-    plan: StepPlan | CalibratedPlan | None,
+    plan: Plan | CalibratedPlan | None,
     predictor: str | None,
     workload: Workload,
     num_steps: int,
     backend: str,
     warn: Callable[[str], Any],
-) -> tuple[StepPlan | None, str | Predictor | None]:
+) -> tuple[Plan | None, str | Predictor | None]:
     """The plan and what fills its skipped steps; a calibrated one is checked, and brings its own."""
     if not isinstance(plan, CalibratedPlan):
         return plan, predictor

@@ -17,7 +17,7 @@ from zeus_trt.runtime.pipelines.twin import Twin
 from zeus_trt.runtime.request import check_threshold, expect
 from zeus_trt.runtime.session import Session
 from zeus_trt.runtime.steppers import Step
-from zeus_trt.zeus_graph import Predictor, StepPlan, choose_plan
+from zeus_trt.zeus_graph import Plan, Predictor, choose_plan
 
 __all__ = ["accelerate", "find_denoisers"]
 
@@ -26,7 +26,7 @@ def accelerate(
     pipeline: Any,
     ratio: int | None = None,
     *,
-    plan: StepPlan | str | Path | Callable[[int], StepPlan] | None = None,
+    plan: Plan | str | Path | Callable[[int], Plan] | None = None,
     window: str | tuple[float, float] | None = None,
     preset: str | None = None,
     predictor: str | Predictor | None = None,

@@ -18,7 +18,7 @@ from zeus_trt.runtime.pipelines.schedule import read_grid
 from zeus_trt.runtime.pipelines.side_effects import find_hooks, find_kept, find_new
 from zeus_trt.runtime.request import expect
 from zeus_trt.runtime.steppers import Step
-from zeus_trt.zeus_graph import Predictor, StepController, StepPlan, choose_predictor
+from zeus_trt.zeus_graph import Plan, Predictor, StepController, choose_predictor
 
 _HALVES = (torch.float16, torch.bfloat16)
 
@@ -49,14 +49,14 @@ class PipelineRun:
         hooks: Numbers of the hooks that were on the pipeline's modules before it ran; None if that is not known.
     """
 
-    choose_plan: Callable[[int], StepPlan]
+    choose_plan: Callable[[int], Plan]
     predictor: str | Predictor | None
     on_step: Callable[[Step], None] | None = None
     on_call: Callable[[], None] | None = None
     drift_threshold: float | None = None
     denoisers: set[str] = field(default_factory=set)
     hooks: frozenset[int] | None = None
-    plan: StepPlan | None = None
+    plan: Plan | None = None
     rule: Predictor = field(default_factory=Predictor)
     drift: list[tuple[int, torch.Tensor]] = field(default_factory=list)
     nfe: int = 0
@@ -146,7 +146,7 @@ class PipelineRun:
             self._index, self._stepped = self._index + 1, 0
             self._before, self._places = self._places, Counter()
             self._others.clear()
-        if name in self._early and self.plan and 0 < self._index < self.plan.num_steps:
+        if name in self._early and self.plan and 0 < self._index < len(self.plan):
             self._learn(name)
         given = list_tensors((args, kwargs))
         shapes = tuple(tensor.shape for tensor in given)
@@ -181,15 +181,15 @@ class PipelineRun:
         self._check_called()
         if self.plan is None:
             total = count()
-            expect("plan", chosen := self.choose_plan(total), StepPlan, "a StepPlan from what makes it")
+            expect("plan", chosen := self.choose_plan(total), Plan, "a Plan from what makes it")
             self.plan, self.rule = chosen.check_length(total), choose_predictor(chosen, self.predictor)
         if self._stepped == len(self._controllers) and self._index == 0:
             grid = read_grid(scheduler, arguments["timestep"], self.plan, self.rule)
             self._controllers.append(self._make_controller(grid))
-        if self._index >= self.plan.num_steps or self._stepped >= len(self._controllers):
+        if self._index >= len(self.plan) or self._stepped >= len(self._controllers):
             raise ZeusError(
                 f"pipeline: got step {self._index + 1}, and {self._stepped + 1} in one; expected "
-                f"{self.plan.num_steps} and {len(self._controllers)}, as its schedule and its first step say. "
+                f"{len(self.plan)} and {len(self._controllers)}, as its schedule and its first step say. "
                 "It steps its scheduler in a way that is not supported: run it as it is."
             )
         output = self._choose_output(self._controllers[self._stepped], arguments["model_output"])
@@ -197,7 +197,7 @@ class PipelineRun:
         self._stepped += 1
         result = own_step(**arguments)
         self._latents = latents = result[0] if isinstance(result, tuple) else result.prev_sample
-        if self._index == self.plan.num_steps - 1:
+        if self._index == len(self.plan) - 1:
             self.finish()
         self.total_seconds = time.perf_counter() - self._began
         if self.on_step and self._stepped == 1:
@@ -301,14 +301,14 @@ class PipelineRun:
             self._make_full(self._index)
 
     def _make_full(self, step: int) -> None:
-        if self.plan is None or step >= self.plan.num_steps or self.plan.is_full(step):
+        if self.plan is None or step >= len(self.plan) or self.plan.is_full(step):
             return
         if self.rule.table is None:
             self.plan = insert_full(self.plan, step)
         else:  # the rows of the steps after it stay as they are
-            self.plan = StepPlan(f"{self.plan.steps[:step]}F{self.plan.steps[step + 1 :]}")
+            self.plan = Plan(f"{self.plan.steps[:step]}F{self.plan.steps[step + 1 :]}")
         for controller in self._controllers:
             controller.plan = self.plan
 
     def _is_full(self) -> bool:
-        return self.plan is None or self._index >= self.plan.num_steps or self.plan.is_full(self._index)
+        return self.plan is None or self._index >= len(self.plan) or self.plan.is_full(self._index)

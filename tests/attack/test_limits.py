@@ -16,11 +16,11 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.export.loading import is_pipeline
 from zeus_trt.runtime import Bundle, Session, draw_noise
 from zeus_trt.runtime.noise import check_memory
-from zeus_trt.zeus_graph import Predictor, StepPlan, UntraceableError, fold, trace
+from zeus_trt.zeus_graph import Plan, Predictor, UntraceableError, fold, trace
 from zeus_trt.zeus_graph.calibrated_plan import load_plan
 
 HUGE = [10**7, 10**9, 2**63, 10**15, 10**30, 10**5000]
-PLAN = StepPlan("FFXF")
+PLAN = Plan("FFXF")
 
 
 def refuse(action, words=""):
@@ -40,11 +40,11 @@ def test_huge_numbers(number):
     refuse(lambda: session.generate(plan=PLAN, batch=number), "batch: got")
     refuse(lambda: next(session.sample(plan=PLAN, num_steps=number)), "num_steps: got")
     refuse(lambda: session.generate(plan=PLAN, seed=range(number)), "seed: got more than 65536")
-    refuse(lambda: StepPlan.uniform(number, 3), "num_steps: got")
-    refuse(lambda: StepPlan.spread(number, 10), "num_steps: got")
-    refuse(lambda: StepPlan.spread(50, number), "nfe: got")
-    refuse(lambda: StepPlan.from_full_steps(number, [0, 1]), "num_steps: got")
-    refuse(lambda: StepPlan.from_full_steps(50, range(number)), "full_steps: got 50")
+    refuse(lambda: Plan.uniform(number, 3), "num_steps: got")
+    refuse(lambda: Plan.spread(number, 10), "num_steps: got")
+    refuse(lambda: Plan.spread(50, number), "nfe: got")
+    refuse(lambda: Plan.from_full_steps(number, [0, 1]), "num_steps: got")
+    refuse(lambda: Plan.from_full_steps(50, range(number)), "full_steps: got 50")
     refuse(lambda: trace(diffusers.EulerDiscreteScheduler(), number), "num_steps: got")
     refuse(lambda: trace(diffusers.EulerDiscreteScheduler(), 10, begin=number), "begin: got")
     refuse(lambda: draw_noise((number, 4, 64, 64), 0), "noise: got")
@@ -94,7 +94,7 @@ def test_the_command_line(words, tmp_path):
 
 @pytest.mark.parametrize("plan", [None, 3, [], ["F"], b"FF", b"", {}, PLAN, "F" * 10**7, "", " ", "FFZF", "x" * 1000])
 def test_plans_of_other_types(plan):
-    refuse(lambda: StepPlan(plan), "plan: got")
+    refuse(lambda: Plan(plan), "plan: got")
 
 
 @pytest.mark.parametrize("source", [None, 3, 1.5, [], ["F"], b"FF", {"steps": "FF"}, True, "", "p.json", "a\0.json"])
@@ -129,12 +129,12 @@ def test_sessions_of_other_types():
     "window", [None, 3, "default", "0.2", b"ab", [], (0.1,), (0.1, 0.1, 0.1), (math.nan, 0), (None, 0), {}]
 )
 def test_windows_of_other_types(window):
-    refuse(lambda: StepPlan.uniform(10, 2, window), "window: got")
+    refuse(lambda: Plan.uniform(10, 2, window), "window: got")
 
 
 @pytest.mark.parametrize("steps", [None, 3, "01", [1.5], [None], [-1], [10], [True], [[0]], math.nan])
 def test_full_steps_of_other_types(steps):
-    refuse(lambda: StepPlan.from_full_steps(10, steps), "full_steps: got")
+    refuse(lambda: Plan.from_full_steps(10, steps), "full_steps: got")
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_a_scheduler_that_keeps_ever_more_is_bounded(monkeypatch):
 
 def test_a_table_that_reads_very_many_outputs_is_not_folded():
     count = 100
-    plan = StepPlan("F" * count + "RF")
+    plan = Plan("F" * count + "RF")
     table = Predictor.from_table({count: dict.fromkeys(range(count), 1 / count)})
     with pytest.raises(UntraceableError, match="got rows that read 65 outputs"):
         fold(trace(diffusers.EulerDiscreteScheduler(), count + 2), plan, table)

@@ -14,7 +14,7 @@ from zeus_trt.calibration.goals import Goal, check_plan, nfe_for_speedup, reach
 from zeus_trt.calibration.pareto import list_budgets, trace_pareto
 from zeus_trt.calibration.task import Task
 from zeus_trt.errors import ZeusError
-from zeus_trt.zeus_graph import Predictor, StepPlan
+from zeus_trt.zeus_graph import Plan, Predictor
 from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
 
 SAMPLES = Samples(4, 4, 8)
@@ -205,7 +205,7 @@ def test_pareto(tmp_path):
     counts = [point.nfe for point in curve.points]
     assert counts == sorted(counts) == list(list_budgets(12))
     for ratio in (2, 3, 4):
-        assert StepPlan.uniform(12, ratio).nfe in counts
+        assert Plan.uniform(12, ratio).nfe in counts
     assert all(point.calibrated_db >= point.uniform_db for point in curve.points)
     assert {point.preset for point in curve.points} >= {"medium"}
     curve.save(tmp_path / "curve.json")

@@ -12,22 +12,22 @@ from zeus_trt.calibration.record import record
 from zeus_trt.calibration.surrogate import make_rows, predict_errors, weigh_error
 from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.workload import Setting
-from zeus_trt.zeus_graph import Predictor, StepPlan
+from zeus_trt.zeus_graph import Plan, Predictor
 
 SOLVERS = [FlowMatchEulerDiscreteScheduler, EulerDiscreteScheduler, DPMSolverMultistepScheduler]
-PLAN = StepPlan.spread(20, 9)
+PLAN = Plan.spread(20, 9)
 
 
 def measure_errors(workload, plan, predictor, numbers):
-    full = workload.run(Setting(StepPlan("F" * len(str(plan))), plan.num_steps), numbers).latents
-    skipped = workload.run(Setting(plan, plan.num_steps, predictor), numbers).latents
+    full = workload.run(Setting(Plan("F" * len(str(plan))), len(plan)), numbers).latents
+    skipped = workload.run(Setting(plan, len(plan), predictor), numbers).latents
     return (skipped - full).double().square().flatten(1).mean(1).numpy()
 
 
 def test_products_are_those_of_the_outputs():
     workload, outputs = ToyWorkload(), []
     gram = record(workload, range(3), num_steps=12, batch=2)
-    workload.run(Setting(StepPlan("F" * 12), 12), range(3), lambda step: outputs.append(step.output.flatten(1).clone()))
+    workload.run(Setting(Plan("F" * 12), 12), range(3), lambda step: outputs.append(step.output.flatten(1).clone()))
     expected = torch.einsum("ibp,jbp->bij", torch.stack(outputs).double(), torch.stack(outputs).double()) / 64
     np.testing.assert_allclose(gram.products, expected.numpy(), rtol=1e-6, atol=1e-9)
     assert gram.products.dtype == np.float64
@@ -77,7 +77,7 @@ def test_linear_feedback_is_found_and_the_prediction_is_exact(make_scheduler):
 
 
 def test_without_feedback_the_weights_are_w_p_minus_w():
-    program, rows = ToyWorkload().program(10), Predictor().rows(StepPlan.spread(10, 5))
+    program, rows = ToyWorkload().program(10), Predictor().rows(Plan.spread(10, 5))
     weights = np.eye(10)[::-1].copy()  # w by pushing unit vectors through the solver
     for k, unit in enumerate(np.eye(10)):
         state = np.zeros(1)

@@ -7,7 +7,7 @@ import pytest
 
 from zeus_trt.calibration.calibrate import Samples
 from zeus_trt.calibration.pareto import list_budgets, trace_pareto
-from zeus_trt.zeus_graph import StepPlan
+from zeus_trt.zeus_graph import Plan
 
 COUNT = 50
 AFTER_THE_FIRST = dict.fromkeys(list_budgets(COUNT)[1:], 8)
@@ -29,7 +29,7 @@ class ScriptedTask:
         return SimpleNamespace(measure=lambda plan, predictor, numbers: self.preset)
 
     def calibrate(self, gram, bench, nfe):
-        plan = StepPlan("F" * (nfe - 1) + "X" * (COUNT - nfe) + "F")
+        plan = Plan("F" * (nfe - 1) + "X" * (COUNT - nfe) + "F")
         return SimpleNamespace(
             chosen=SimpleNamespace(psnr_db=self.calibrated.get(nfe, float(nfe)), plan=plan),
             uniform=(SimpleNamespace(psnr_db=self.uniform.get(nfe, nfe - 5.0)),),

@@ -20,7 +20,7 @@ from zeus_trt.calibration.record import record
 from zeus_trt.calibration.search import list_uniform, search
 from zeus_trt.calibration.surrogate import Surrogate, make_rows, predict_psnr, weigh_error
 from zeus_trt.errors import ZeusError
-from zeus_trt.zeus_graph import StepPlan, fold
+from zeus_trt.zeus_graph import Plan, fold
 
 STEPS = 20
 
@@ -57,7 +57,7 @@ def test_the_surrogates_error_is_that_of_the_predictor_it_writes(recorded, order
     _, program, gram = recorded
     products = gram.products.mean(0)
     surrogate = Surrogate(program, products, gram.feedback, order)
-    plans = [StepPlan.spread(STEPS, 8), StepPlan.uniform(STEPS, 3), StepPlan.from_full_steps(STEPS, [0, 1, 5, 9, 19])]
+    plans = [Plan.spread(STEPS, 8), Plan.uniform(STEPS, 3), Plan.from_full_steps(STEPS, [0, 1, 5, 9, 19])]
     filled = surrogate.fill(np.stack([as_mask(plan) for plan in plans]))
     for place, plan in enumerate(plans):
         weights = weigh_error(program, make_rows(program, plan, filled.predictor(place)), gram.feedback)
@@ -67,7 +67,7 @@ def test_the_surrogates_error_is_that_of_the_predictor_it_writes(recorded, order
 def test_fitting_beats_the_line():
     workload = ToyWorkload()
     program, gram = workload.program(STEPS), record(workload, range(4), num_steps=STEPS)
-    plan = StepPlan.spread(STEPS, 8)
+    plan = Plan.spread(STEPS, 8)
     predictor = Surrogate(program, gram.products.mean(0), gram.feedback, 3).fill(as_mask(plan)[None]).predictor(0)
     bench = Bench(workload, STEPS)
     assert bench.measure(plan, predictor, range(9, 17)) > bench.measure(plan, "lagrange-2", range(9, 17)) + 1
@@ -76,7 +76,7 @@ def test_fitting_beats_the_line():
 def test_the_winner_is_the_best_of_all_plans_where_they_can_be_listed():
     workload = ToyWorkload()
     program, gram = workload.program(9), record(workload, range(3), num_steps=9)
-    every = [StepPlan.from_full_steps(9, [0, 1, *inner, 8]) for inner in combinations(range(2, 8), 2)]
+    every = [Plan.from_full_steps(9, [0, 1, *inner, 8]) for inner in combinations(range(2, 8), 2)]
     best = {}
     for order in (3, 4):
         surrogate = Surrogate(program, gram.products.mean(0), gram.feedback, order)
@@ -104,7 +104,7 @@ def test_any_linear_solver_can_be_calibrated(make_scheduler):
     count = program.num_evaluations
     nfe = count // 2
     best = search(program, gram, nfe, restarts=0)[0]
-    assert best.plan.num_steps == count
+    assert len(best.plan) == count
     uniform = max(predict_psnr(program, gram, *choice) for choice in list_uniform(count, nfe))
     assert best.predicted_db > uniform
 
@@ -130,6 +130,6 @@ def test_trajectories_of_another_number_of_steps_are_refused(recorded):
 def test_uniform_plans_are_told_once():
     found = list_uniform(50, 22)
     assert all(plan.nfe == 22 for plan, _ in found)
-    assert (StepPlan.uniform(50, 4), "zeus") in found
-    assert (StepPlan.spread(50, 22), "zeus") in found
-    assert len([plan for plan, _ in found if plan == StepPlan.uniform(50, 4)]) == 1  # its readings are one
+    assert (Plan.uniform(50, 4), "zeus") in found
+    assert (Plan.spread(50, 22), "zeus") in found
+    assert len([plan for plan, _ in found if plan == Plan.uniform(50, 4)]) == 1  # its readings are one

@@ -12,7 +12,7 @@ from zeus_trt.cli import main
 from zeus_trt.comparing import compare
 from zeus_trt.planning import make_plan
 from zeus_trt.sampling import run_model
-from zeus_trt.zeus_graph import StepPlan
+from zeus_trt.zeus_graph import Plan
 
 PICTURE = ROOT / "benchmarks" / "results" / "demo.png"
 CLASSES = {
@@ -144,4 +144,4 @@ def test_python_refuses_the_same(place):
     ):
         with pytest.raises(ZeusError):
             refused()
-    assert plan == StepPlan(CALIBRATED, plan.predictor)
+    assert plan == Plan(CALIBRATED, plan.predictor)

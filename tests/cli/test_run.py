@@ -18,7 +18,7 @@ from zeus_trt.evaluation.workload import Setting
 from zeus_trt.export.loading import load_pipeline
 from zeus_trt.media import check_kind, write_media
 from zeus_trt.runtime import Bundle
-from zeus_trt.zeus_graph import StepPlan
+from zeus_trt.zeus_graph import Plan
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +223,7 @@ def test_samples_of_a_pipeline_go_by_number(folder, bundle):
     assert total == 15
     program = workload.program(8)
     assert program.num_evaluations == workload.count_evaluations(8) == 8
-    setting = Setting(StepPlan.uniform(8, 2), 8, backend="eager")
+    setting = Setting(Plan.uniform(8, 2), 8, backend="eager")
     both, one = workload.run(setting, [1, 5]), workload.run(setting, [5])
     assert (both.latents[1] - one.latents[0]).norm() < 1e-4 * one.latents.norm()
     assert both.images.shape == (2, 3, 64, 64)

@@ -20,7 +20,7 @@ from zeus_trt.evaluation.report import FILES
 from zeus_trt.evaluation.rows import mark
 from zeus_trt.evaluation.subject import describe_pipeline, open_subject
 from zeus_trt.evaluation.timing import Run
-from zeus_trt.zeus_graph import StepPlan
+from zeus_trt.zeus_graph import Plan
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +202,7 @@ def test_the_grid_has_each_cell_once_and_each_group_its_full_run(bundle):
 def test_plans_are_read_and_run_where_they_fit(bundle, tmp_path):
     workload = make_subject(bundle).workload
     file = tmp_path / "fast.json"
-    file.write_text(json.dumps(StepPlan("FFXRFF").to_json()))
+    file.write_text(json.dumps(Plan("FFXRFF").to_json()))
     plans = [read_plan(str(file)), read_plan("FFXF")]
     cells = make_cells(workload, ratios=(), plans=plans, steps=(6, 4, 5))
     assert [(cell.label, str(cell.setting.plan)) for cell in cells if not cell.is_full] == [

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from zeus_trt.runtime import ProgramStepper, draw_noise, run, run_steps
-from zeus_trt.zeus_graph import StepPlan, fold, trace
+from zeus_trt.zeus_graph import Plan, fold, trace
 
 SOLVERS = ["EulerDiscreteScheduler", "DPMSolverMultistepScheduler", "FlowMatchEulerDiscreteScheduler"]
 
@@ -17,7 +17,7 @@ def toy(sample, timestep):
 def compile_toy(name):
     scheduler = getattr(diffusers, name)()
     solver = trace(scheduler, 20)
-    plan = StepPlan.uniform(solver.num_evaluations, 3)
+    plan = Plan.uniform(solver.num_evaluations, 3)
     return scheduler, plan, fold(solver, plan)
 
 

@@ -13,7 +13,7 @@ from pipelines import FAMILIES
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import OnnxRuntimeEngine, Session, accelerate
-from zeus_trt.zeus_graph import StepPlan
+from zeus_trt.zeus_graph import Plan
 
 FLOW = {"prediction_type": "flow_prediction", "use_flow_sigmas": True, "flow_shift": 3.0}
 SCHEDULERS = {
@@ -106,7 +106,7 @@ def test_skipped_steps_follow_the_paper(family):
     with accelerate(pipeline, ratio=3) as fast:
         skipped = run(family, fast)
     assert fast.report.nfe < len(fast.report.plan)
-    follow_the_paper(pipeline.scheduler, StepPlan(fast.report.plan))
+    follow_the_paper(pipeline.scheduler, Plan(fast.report.plan))
     expected = run(family, pipeline).float()
     assert (skipped.float() - expected).norm() < 1e-5 * expected.norm()
     assert not torch.equal(skipped, run(family, family.make()))
@@ -308,7 +308,7 @@ def test_what_cannot_be_served_is_refused(family_bundle):
     with pytest.raises(ZeusError, match="ratio: got -1"), accelerate(pipeline, ratio=-1):
         pass
     with (
-        accelerate(pipeline, plan=StepPlan("FFXF")) as fast,
+        accelerate(pipeline, plan=Plan("FFXF")) as fast,
         pytest.raises(ZeusError, match="got 4 steps; expected 12"),
     ):
         run(family, fast)

@@ -10,10 +10,10 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import accelerate
-from zeus_trt.zeus_graph import Predictor, StepPlan
+from zeus_trt.zeus_graph import Plan, Predictor
 
 STEPS = 12
-PLAN = StepPlan.uniform(STEPS, 3)
+PLAN = Plan.uniform(STEPS, 3)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -140,7 +140,7 @@ def test_a_second_network_that_takes_over_is_found_too():
     with accelerate(pipeline, ratio=0) as fast:
         assert torch.equal(fast(), plain)
     pipeline.my_net.calls = pipeline.second.calls = 0
-    with accelerate(pipeline, plan=StepPlan("FFFFXRXRXRFF")) as fast:
+    with accelerate(pipeline, plan=Plan("FFFFXRXRXRFF")) as fast:
         fast()
     assert fast.report.plan[7:9] == "FF"
     assert fast.report.nfe == fast.report.plan.count("F") < STEPS
@@ -319,7 +319,7 @@ def test_a_callback_that_drops_rows_makes_two_steps_full(dropped, plan, predicto
 
     pipeline, rows = make(), []
     pipeline.my_net.register_forward_pre_hook(lambda module, given: rows.append(len(given[0])))
-    with accelerate(pipeline, plan=StepPlan("FFFFXRXRXRFF"), predictor=predictor, drift_threshold=threshold) as fast:
+    with accelerate(pipeline, plan=Plan("FFFFXRXRXRFF"), predictor=predictor, drift_threshold=threshold) as fast:
         assert fast(callback_on_step_end=drop).isfinite().all()
     assert fast.report.plan == plan
     assert fast.report.engine_calls == len(rows) == 2 * fast.report.nfe == 2 * plan.count("F")
@@ -332,7 +332,7 @@ def test_a_table_of_weights_on_outputs_of_another_shape_is_not_read(dropped, pla
         return {"latents": kwargs["latents"].repeat(3, 1, 1, 1)} if i == dropped else kwargs
 
     table = Predictor.from_table({i: {2: -1.0, 3: 2.0} for i in range(4, 10)})
-    with accelerate(make(), plan=StepPlan("FFFFXRXRXRFF"), predictor=table) as fast:
+    with accelerate(make(), plan=Plan("FFFFXRXRXRFF"), predictor=table) as fast:
         assert fast(callback_on_step_end=drop).isfinite().all()
     assert fast.report.plan == plan
     assert fast.report.engine_calls == 2 * fast.report.nfe == 2 * plan.count("F")
@@ -355,7 +355,7 @@ def test_a_callback_that_changes_a_later_branch_makes_its_step_full():
         return {"negative": kwargs["negative"][:, :2]} if i == 4 else kwargs
 
     pipeline = Two(Net(), diffusers.DDIMScheduler(clip_sample=False))
-    with accelerate(pipeline, plan=StepPlan("FFFFXRXRXRFF")) as fast:
+    with accelerate(pipeline, plan=Plan("FFFFXRXRXRFF")) as fast:
         fast(halve)
     assert fast.report.plan == "FFFFXFXRXRFF"
     assert pipeline.my_net.calls == fast.report.engine_calls == 2 * fast.report.nfe == 14
@@ -380,7 +380,7 @@ def test_a_table_of_weights_follows_too():
                 latents = callback_on_step_end(self, i, t, {"latents": latents})["latents"]
 
     pipeline = One(Net(), diffusers.DDIMScheduler(clip_sample=False))
-    with accelerate(pipeline, plan=StepPlan("FFFFXXXF"), predictor=table) as fast:
+    with accelerate(pipeline, plan=Plan("FFFFXXXF"), predictor=table) as fast:
         fast(grow)
     assert fast.report.plan == "FFFFFXXF"
     assert fast.report.engine_calls == fast.report.nfe == pipeline.my_net.calls == 6
@@ -463,7 +463,7 @@ def test_a_gradient_through_a_denoiser_makes_its_steps_full():
     with accelerate(pipeline, ratio=0) as fast:
         assert torch.equal(fast(), plain)
     pipeline.my_net.calls = 0
-    with accelerate(pipeline, plan=StepPlan("FFFFXRXRXRFF")) as fast:
+    with accelerate(pipeline, plan=Plan("FFFFXRXRXRFF")) as fast:
         assert fast().isfinite().all()
     assert fast.report.plan == "FFFFFFFXFXFF"  # fewer calls at step 7: what is predicted is looked at again
     assert pipeline.my_net.calls == fast.report.engine_calls == 2 * 7 + 3

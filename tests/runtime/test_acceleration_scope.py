@@ -12,7 +12,7 @@ from zeus_trt.evaluation.pipeline_workload import PipelineWorkload
 from zeus_trt.runtime import Session, accelerate
 from zeus_trt.runtime.pipelines.module_state import read_adapters
 from zeus_trt.runtime.pipelines.run import PipelineRun
-from zeus_trt.zeus_graph import Predictor, StepPlan
+from zeus_trt.zeus_graph import Plan, Predictor
 
 EMBEDS = torch.randn(2, 7, 16, generator=torch.Generator().manual_seed(3))
 ASKED = {"prompt_embeds": EMBEDS[:1], "negative_prompt_embeds": EMBEDS[1:], "height": 64, "width": 64}
@@ -111,7 +111,7 @@ def test_each_loop_has_a_plan_of_its_own():
 
     with accelerate(Twice(**pipeline.components, requires_safety_checker=False), ratio=3) as fast:
         ask(fast)
-    once = StepPlan.uniform(12, 3).steps
+    once = Plan.uniform(12, 3).steps
     assert fast.report.plan == once + once
     assert fast.report.nfe == 2 * once.count("F") == fast.report.engine_calls
     seen = []
@@ -124,7 +124,7 @@ def test_each_loop_has_a_plan_of_its_own():
             fast.scheduler.set_timesteps(6)
             for t in fast.scheduler.timesteps:
                 fast.scheduler.step(fast.unet(INPUTS[0], t, INPUTS[2])[0], t, INPUTS[0])
-        assert "".join(step.kind for step in seen) == StepPlan.uniform(6, 3).steps
+        assert "".join(step.kind for step in seen) == Plan.uniform(6, 3).steps
 
 
 def test_guidance_that_begins_at_a_skipped_step():
@@ -134,7 +134,7 @@ def test_guidance_that_begins_at_a_skipped_step():
             kwargs["prompt_embeds"] = EMBEDS
         return kwargs
 
-    with accelerate(make(), plan=StepPlan("FFFFFXRFXRFF")) as fast:
+    with accelerate(make(), plan=Plan("FFFFFXRFXRFF")) as fast:
         images = ask(
             fast, guidance_scale=1.0, callback_on_step_end=guide, callback_on_step_end_tensor_inputs=["prompt_embeds"]
         )
@@ -216,7 +216,7 @@ def test_a_workload_checks_until_an_engine_fits(bundle):
     workload = PipelineWorkload(pipeline, ["a"], {}, 0, bundle)
     for _ in range(2):
         with pytest.raises(ZeusError, match="exported from other weights"):
-            workload.sample(StepPlan("FFFF"), [0], num_steps=4, backend="onnxruntime")
+            workload.sample(Plan("FFFF"), [0], num_steps=4, backend="onnxruntime")
 
 
 def test_a_session_of_a_bundle_that_is_refused_is_closed(bundle, monkeypatch):
@@ -230,9 +230,9 @@ def test_a_session_of_a_bundle_that_is_refused_is_closed(bundle, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"plan": 3}, "plan: got int; expected a StepPlan"),
-        ({"plan": lambda total: "F" * total}, "plan: got str; expected a StepPlan"),
-        ({"plan": lambda total: StepPlan.uniform(total + 1, 3)}, "plan: got 13 steps; expected 12"),
+        ({"plan": 3}, "plan: got int; expected a Plan"),
+        ({"plan": lambda total: "F" * total}, "plan: got str; expected a Plan"),
+        ({"plan": lambda total: Plan.uniform(total + 1, 3)}, "plan: got 13 steps; expected 12"),
         ({"scheduler": "euler"}, "scheduler: got 'euler'; expected a diffusers scheduler"),
         ({"scheduler": diffusers.DDIMScheduler}, "scheduler: got .*; expected a diffusers scheduler"),
         ({"predictor": 3}, "predictor: got int"),
@@ -257,7 +257,7 @@ def test_twins_and_misuse():
             other.scheduler = fast.scheduler
     with pytest.raises(TypeError, match="not callable"):
         accelerate(pipeline)("a prompt")
-    run = PipelineRun(lambda total: StepPlan("F" * total), Predictor())
+    run = PipelineRun(lambda total: Plan("F" * total), Predictor())
     with pytest.raises(ZeusError, match="a step of its scheduler without a call of its denoiser"):
         run.step(pipeline.scheduler, lambda: 3, lambda **x: None, {})
 
@@ -266,7 +266,7 @@ def test_attention_maps_that_a_pipeline_reads_make_every_step_full():
     pipeline = diffusers.StableDiffusionSAGPipeline(**make(DDIM()).components, requires_safety_checker=False)
     pipeline.set_progress_bar_config(disable=True)
     plain = ask(pipeline, sag_scale=0.75)
-    for plan in (StepPlan.uniform(12, 3), StepPlan("FRFRFRFRFRFF")):
+    for plan in (Plan.uniform(12, 3), Plan("FRFRFRFRFRFF")):
         with accelerate(pipeline, plan=plan) as fast:
             assert torch.equal(ask(fast, sag_scale=0.75), plain)
         assert fast.report.nfe == 12
@@ -279,7 +279,7 @@ def test_attention_processors_that_keep_nothing_do_not():
     pipeline.set_progress_bar_config(disable=True)
     with accelerate(pipeline, ratio=3) as fast:
         ask(fast, pag_scale=2.0)
-    assert fast.report.plan == StepPlan.uniform(12, 3).steps
+    assert fast.report.plan == Plan.uniform(12, 3).steps
 
 
 def test_guidance_that_a_callback_cuts_off():

@@ -8,7 +8,7 @@ from toy_bundle import make_session
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import draw_noise
-from zeus_trt.zeus_graph import PREDICTORS, Predictor, StepPlan
+from zeus_trt.zeus_graph import PREDICTORS, Plan, Predictor
 
 NOISE = draw_noise((2, 4, 8, 8), seed=1)
 
@@ -31,7 +31,7 @@ def test_measuring_changes_nothing(predictor):
 
 def test_drift_is_the_distance_to_the_prediction():
     session = make_session()
-    plan = StepPlan("FFFXRFFXFF")
+    plan = Plan("FFFXRFFXFF")
     steps = list(session.sample(plan=plan, num_steps=10, noise=NOISE, drift_threshold=math.inf))
     outputs = [step.output for step in steps]
     third = 2 * outputs[2] - outputs[1]  # step 5 would be the third skipped one after step 2
@@ -42,19 +42,19 @@ def test_drift_is_the_distance_to_the_prediction():
 
 def test_the_plan_that_ran_is_reported():
     session = make_session()
-    plan = StepPlan("FFFXRXFXRXFXRXFFFFFF")
+    plan = Plan("FFFXRXFXRXFXRXFFFFFF")
     settings = {"plan": plan, "num_steps": 20, "noise": NOISE}
     report = session.generate(drift_threshold=1e-9, **settings).report
     assert report.plan == "FFFXRXFFXRFFXRFFFFFF"
     assert report.nfe == report.engine_calls == report.plan.count("F") == plan.nfe + 2
     assert report.speedup_bound == 20 / report.nfe
-    by_hand = session.generate(mode="step", **{**settings, "plan": StepPlan(report.plan)})
+    by_hand = session.generate(mode="step", **{**settings, "plan": Plan(report.plan)})
     assert torch.equal(session.generate(drift_threshold=1e-9, **settings).latents, by_hand.latents)
 
 
 def test_what_cannot_be_measured_is_refused():
     session = make_session()
-    settings = {"plan": StepPlan("FFXF"), "num_steps": 4, "noise": NOISE}
+    settings = {"plan": Plan("FFXF"), "num_steps": 4, "noise": NOISE}
     table = Predictor.from_table({2: {0: -1.0, 1: 2.0}})
     with pytest.raises(ZeusError, match="drift_threshold: got a predictor table"):
         session.generate(predictor=table, drift_threshold=0.1, **settings)

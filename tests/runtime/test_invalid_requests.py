@@ -11,7 +11,7 @@ from toy_bundle import DIGITS, LABELS, TEXT, embed, make_session
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import Guidance, Session, Start, draw_noise
-from zeus_trt.zeus_graph import Predictor, StepPlan
+from zeus_trt.zeus_graph import Plan, Predictor
 
 NOISE = draw_noise((2, 4, 8, 8), seed=1)
 NUMBER = 1000
@@ -44,7 +44,7 @@ def list_faults():
         for value in (labels.float(), labels + 10, labels - 5, labels[:1].repeat(3), labels[None], [1, 2], None, 1)
     ]
     both = {"encoder_hidden_states": embeddings, "class_labels": labels}
-    plans = [StepPlan.uniform(n, 2) for n in (1, 2, 7, 9, 11, 50)]
+    plans = [Plan.uniform(n, 2) for n in (1, 2, 7, 9, 11, 50)]
     return {
         "conditioning": [
             *without(JUNK, type(None)), None, {}, {"encoder_hidden_states": embeddings}, {**both, "more": labels},
@@ -106,7 +106,7 @@ def test_a_thousand_wrong_requests():
     session = make_session(TEXT, LABELS, labels=DIGITS, engine=count)
     request = {
         "conditioning": {"encoder_hidden_states": embed(1), "class_labels": torch.tensor([1, 2])},
-        "plan": StepPlan.uniform(10, 2), "num_steps": 10, "batch": 2, "seed": 0, "noise": NOISE, "guidance_scale": 1.0,
+        "plan": Plan.uniform(10, 2), "num_steps": 10, "batch": 2, "seed": 0, "noise": NOISE, "guidance_scale": 1.0,
         "predictor": "zeus",
     }  # fmt: skip
     assert session.generate(**request).report.nfe == len(calls) == request["plan"].nfe

@@ -6,7 +6,7 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import count_evaluations, draw_noise, run_steps
-from zeus_trt.zeus_graph import StepPlan
+from zeus_trt.zeus_graph import Plan
 
 
 def toy(**inputs):
@@ -48,7 +48,7 @@ def test_full_run_equals_the_plain_loop_on_a_toy(name):
     scheduler = getattr(diffusers, name)()
     count = count_evaluations(scheduler, 12)
     noise = draw_noise((2, 3, 4, 4), seed=1)
-    got = finish(run_steps(toy, scheduler, noise, StepPlan.uniform(count, 0), 12))
+    got = finish(run_steps(toy, scheduler, noise, Plan.uniform(count, 0), 12))
     scheduler.set_timesteps(12)
     latents = noise * scheduler.init_noise_sigma
     for t in scheduler.timesteps:
@@ -65,7 +65,7 @@ def test_plan_decides_the_calls_and_the_kinds():
         return toy(**inputs)
 
     scheduler = diffusers.FlowMatchEulerDiscreteScheduler()
-    plan = StepPlan("FFFXRXFXFF")
+    plan = Plan("FFFXRXFXFF")
     steps = list(run_steps(counting, scheduler, draw_noise((1, 1, 4, 4), 0), plan, 10))
     assert "".join(step.kind for step in steps) == str(plan)
     assert calls == [steps[i].timestep for i in plan.full_steps]
@@ -76,7 +76,7 @@ def test_plan_decides_the_calls_and_the_kinds():
 def test_the_users_scheduler_is_left_alone():
     scheduler = diffusers.DPMSolverMultistepScheduler()
     before = dict(vars(scheduler))
-    finish(run_steps(toy, scheduler, draw_noise((1, 1, 4, 4), 0), StepPlan.uniform(6, 2), 6))
+    finish(run_steps(toy, scheduler, draw_noise((1, 1, 4, 4), 0), Plan.uniform(6, 2), 6))
     assert vars(scheduler).keys() == before.keys()
     assert all(vars(scheduler)[key] is value for key, value in before.items())
 
@@ -88,17 +88,17 @@ def test_an_engine_that_reuses_its_output_buffer_changes_nothing():
         return buffer.copy_(toy(**inputs))
 
     scheduler = diffusers.DPMSolverMultistepScheduler()
-    noise, plan = draw_noise((1, 1, 4, 4), 0), StepPlan.uniform(20, 3)
+    noise, plan = draw_noise((1, 1, 4, 4), 0), Plan.uniform(20, 3)
     expected = finish(run_steps(toy, scheduler, noise, plan, 20))
     assert torch.equal(finish(run_steps(reusing, scheduler, noise, plan, 20)), expected)
 
 
 def test_interleaved_trajectories_share_nothing():
     scheduler = diffusers.DPMSolverMultistepScheduler()
-    plans = [StepPlan.uniform(12, 2), StepPlan.uniform(20, 3)]
+    plans = [Plan.uniform(12, 2), Plan.uniform(20, 3)]
 
     def start(plan, seed):
-        return run_steps(toy, scheduler, draw_noise((1, 1, 4, 4), seed), plan, plan.num_steps)
+        return run_steps(toy, scheduler, draw_noise((1, 1, 4, 4), seed), plan, len(plan))
 
     alone = [finish(start(plan, seed)) for seed, plan in enumerate(plans)]
     first, second = start(plans[0], 0), start(plans[1], 1)
@@ -113,7 +113,7 @@ def test_evaluations_of_two_per_step_solvers():
 
 
 def test_a_plan_of_another_length_is_refused():
-    steps = run_steps(toy, diffusers.EulerDiscreteScheduler(), draw_noise((1, 1, 4, 4), 0), StepPlan("FFXF"), 10)
+    steps = run_steps(toy, diffusers.EulerDiscreteScheduler(), draw_noise((1, 1, 4, 4), 0), Plan("FFXF"), 10)
     with pytest.raises(ZeusError, match="got 4 steps; expected 10"):
         next(steps)
 

@@ -10,7 +10,7 @@ from checkout import edit_json
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import ProgramStepper, Session, draw_noise, run, run_steps
-from zeus_trt.zeus_graph import StepPlan, fold, trace
+from zeus_trt.zeus_graph import Plan, fold, trace
 
 LABELS = {"class_labels": torch.tensor([3, 8])}
 SOLVERS = ["EulerDiscreteScheduler", "DPMSolverMultistepScheduler", "HeunDiscreteScheduler", "UniPCMultistepScheduler"]
@@ -23,7 +23,7 @@ def toy(sample, timestep):
 def compile_toy(name, num_steps=20, ratio=3):
     scheduler = getattr(diffusers, name)()
     solver = trace(scheduler, num_steps)
-    plan = StepPlan.uniform(solver.num_evaluations, ratio)
+    plan = Plan.uniform(solver.num_evaluations, ratio)
     return scheduler, plan, fold(solver, plan)
 
 
@@ -137,7 +137,7 @@ def test_a_stored_solver_of_another_scheduler_is_refused(digits_bundle, tmp_path
 def test_both_modes_measure_on_the_same_grid(name, predictor):
     scheduler = getattr(diffusers, name)(**({"clip_sample": False} if name == "DDIMScheduler" else {}))
     solver = trace(scheduler, 20)
-    noise, plan = draw_noise((2, 4, 3, 3), seed=0).double(), StepPlan.uniform(solver.num_evaluations, 2)
+    noise, plan = draw_noise((2, 4, 3, 3), seed=0).double(), Plan.uniform(solver.num_evaluations, 2)
     try:
         program = fold(solver, plan, predictor)
     except ZeusError as refusal:  # repeated timesteps: then step mode must refuse too

@@ -13,7 +13,7 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import Guidance, Session, Start, draw_noise
 from zeus_trt.runtime.bundle.manifest import TensorSpec
 from zeus_trt.runtime.conditioning import Sizes
-from zeus_trt.zeus_graph import StepPlan, json_file
+from zeus_trt.zeus_graph import Plan, json_file
 
 NOISE = draw_noise((2, 4, 8, 8), seed=1)
 SIGMAS = [float(sigma) for sigma in torch.linspace(14.0, 0.2, 12)] + [0.0]  # Euler wants the end too
@@ -60,7 +60,7 @@ def test_a_schedule_of_another_length_is_refused():
     session = make_session()
     for mode in ("program", "step"):
         with pytest.raises(ZeusError, match="num_steps: got 50; expected 12"):
-            session.generate(plan=StepPlan.uniform(12, 2), noise=NOISE, schedule={"sigmas": SIGMAS}, mode=mode)
+            session.generate(plan=Plan.uniform(12, 2), noise=NOISE, schedule={"sigmas": SIGMAS}, mode=mode)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_image_to_image_begins_as_diffusers_does(name):
     assert torch.equal(full.latents, walk(own, timesteps, latents))
     plan = session.plan(20, 2, begin=begin)
     program, step = (session.generate(plan=plan, mode=mode, **settings) for mode in ("program", "step"))
-    assert program.report.nfe == plan.nfe < plan.num_steps == len(timesteps)
+    assert program.report.nfe == plan.nfe < len(plan) == len(timesteps)
     assert_close(program.latents, step.latents)
     seeded = session.generate(plan=plan, num_steps=20, start=Start(clean, begin), seed=1, batch=2)
     assert torch.equal(seeded.latents, program.latents)
@@ -314,7 +314,7 @@ def test_what_makes_no_session_is_refused():
         make_session().plan(10, 2, begin="a")
     with pytest.raises(ZeusError, match="guidance wrap: got NoneType"):
         make_session().generate(
-            plan=StepPlan("F" * 10), num_steps=10, noise=NOISE, guidance=Guidance(wrap=lambda denoiser: None)
+            plan=Plan("F" * 10), num_steps=10, noise=NOISE, guidance=Guidance(wrap=lambda denoiser: None)
         )
     for copying in (copy.deepcopy, pickle.dumps):
         with pytest.raises(ZeusError, match="session: got it to be copied"):
@@ -323,16 +323,16 @@ def test_what_makes_no_session_is_refused():
 
 def test_a_plan_is_asked_for_in_few_words(tmp_path):
     session = make_session()
-    json_file.save(tmp_path / "plan.json", StepPlan.uniform(20, 2).to_json())
+    json_file.save(tmp_path / "plan.json", Plan.uniform(20, 2).to_json())
     settings = {"num_steps": 20, "noise": NOISE}
     for words, plan in (
-        ({}, StepPlan.uniform(20, 3)),
-        ({"ratio": 2}, StepPlan.uniform(20, 2)),
-        ({"ratio": 2, "window": "none"}, StepPlan.uniform(20, 2, (0.0, 0.0))),
-        ({"preset": "turbo", "window": (0.1, 0.2)}, StepPlan.uniform(20, 4, (0.1, 0.2))),
-        ({"plan": "FF" + "XRF" * 6}, StepPlan("FF" + "XRF" * 6)),
-        ({"plan": "medium"}, StepPlan.uniform(20, 2)),
-        ({"plan": tmp_path / "plan.json"}, StepPlan.uniform(20, 2)),
+        ({}, Plan.uniform(20, 3)),
+        ({"ratio": 2}, Plan.uniform(20, 2)),
+        ({"ratio": 2, "window": "none"}, Plan.uniform(20, 2, (0.0, 0.0))),
+        ({"preset": "turbo", "window": (0.1, 0.2)}, Plan.uniform(20, 4, (0.1, 0.2))),
+        ({"plan": "FF" + "XRF" * 6}, Plan("FF" + "XRF" * 6)),
+        ({"plan": "medium"}, Plan.uniform(20, 2)),
+        ({"plan": tmp_path / "plan.json"}, Plan.uniform(20, 2)),
     ):
         asked = session.generate(**words, **settings)
         assert asked.report.plan == str(plan)

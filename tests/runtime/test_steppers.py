@@ -6,7 +6,7 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import ProgramStepper, count_evaluations, draw_noise, run, run_steps
-from zeus_trt.zeus_graph import StepPlan, fold, trace
+from zeus_trt.zeus_graph import Plan, fold, trace
 
 KEEP_OUTPUTS = ("PNDM", "LMSDiscrete", "DEISMultistep", "UniPCMultistep", "IPNDM", "DPMSolverMultistep", "HeunDiscrete")
 NOISE = draw_noise((1, 4, 6, 6), seed=0)
@@ -53,7 +53,7 @@ def finish(denoiser, scheduler, plan, num_steps=11):
 @pytest.mark.parametrize("name", KEEP_OUTPUTS)
 def test_step_mode_owns_what_it_keeps(name, ratio, denoiser):
     scheduler = getattr(diffusers, f"{name}Scheduler")()
-    plan = StepPlan.uniform(count_evaluations(scheduler, 11), ratio)
+    plan = Plan.uniform(count_evaluations(scheduler, 11), ratio)
     expected, outputs = finish(toy, scheduler, plan)
     got, own_outputs = finish(denoiser, scheduler, plan)
     assert torch.equal(got, expected)
@@ -64,13 +64,13 @@ def test_step_mode_owns_what_it_keeps(name, ratio, denoiser):
 @pytest.mark.parametrize("denoiser", DENOISERS)
 @pytest.mark.parametrize("name", ["UniPCMultistep", "FlowMatchEulerDiscrete", "EulerDiscrete"])
 def test_program_mode_owns_what_it_keeps(name, denoiser):
-    program = fold(trace(getattr(diffusers, f"{name}Scheduler")(), 11), StepPlan.uniform(11, 2))
+    program = fold(trace(getattr(diffusers, f"{name}Scheduler")(), 11), Plan.uniform(11, 2))
     expected = run(toy, ProgramStepper(program, NOISE))
     assert torch.equal(run(denoiser, ProgramStepper(program, NOISE)), expected)
 
 
 def test_a_denoiser_that_returns_its_input_is_the_same_in_both_modes():
-    scheduler, plan = diffusers.UniPCMultistepScheduler(), StepPlan.uniform(11, 2)
+    scheduler, plan = diffusers.UniPCMultistepScheduler(), Plan.uniform(11, 2)
     expected, _ = finish(lambda sample, timestep: sample.clone(), scheduler, plan)
     got, _ = finish(lambda sample, timestep: sample, scheduler, plan)
     assert torch.equal(got, expected)
@@ -80,7 +80,7 @@ def test_a_denoiser_that_returns_its_input_is_the_same_in_both_modes():
 
 
 def test_a_stepper_is_asked_for_the_full_steps_of_its_plan():
-    plan = StepPlan("FFFXRXFXFF")
+    plan = Plan("FFFXRXFXFF")
     stepper = ProgramStepper(fold(trace(diffusers.DDIMScheduler(clip_sample=False), 10), plan), NOISE)
     asked = []
     while call := stepper.call:
@@ -106,7 +106,7 @@ def test_a_stepper_is_asked_for_the_full_steps_of_its_plan():
 )
 def test_what_is_not_an_output_is_refused(output):
     with pytest.raises(ZeusError, match=r"^denoiser: got .*; expected "):
-        finish(lambda sample, timestep: output, diffusers.DDIMScheduler(), StepPlan.uniform(11, 2))
+        finish(lambda sample, timestep: output, diffusers.DDIMScheduler(), Plan.uniform(11, 2))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -115,7 +115,7 @@ def test_the_first_output_that_is_not_finite_ends_the_run(value):
         return toy(sample, timestep) if timestep[0] > 500 else toy(sample, timestep).fill_(value)
 
     with pytest.raises(ZeusError, match="got NaN or infinity at full step 6"):
-        finish(break_late, diffusers.DDIMScheduler(clip_sample=False), StepPlan.uniform(11, 2))
+        finish(break_late, diffusers.DDIMScheduler(clip_sample=False), Plan.uniform(11, 2))
 
 
 def test_a_denoiser_that_changes_its_conditioning_is_refused():
@@ -124,7 +124,7 @@ def test_a_denoiser_that_changes_its_conditioning_is_refused():
         return toy(sample, timestep) + prompt.mean()
 
     steps = run_steps(
-        change, diffusers.DDIMScheduler(), NOISE, StepPlan.uniform(11, 2), 11, conditioning={"prompt": torch.zeros(1)}
+        change, diffusers.DDIMScheduler(), NOISE, Plan.uniform(11, 2), 11, conditioning={"prompt": torch.zeros(1)}
     )
     with pytest.raises(ZeusError, match="got a call that changes its conditioning"):
         next(steps)

@@ -7,7 +7,7 @@ from functools import partial
 import diffusers.schedulers as ds
 import torch
 
-from zeus_trt.zeus_graph import Predictor, StepController, StepPlan
+from zeus_trt.zeus_graph import Plan, Predictor, StepController
 from zeus_trt.zeus_graph.sampling_program import SamplingProgram
 
 Denoiser = Callable[[torch.Tensor, float], torch.Tensor]
@@ -36,7 +36,7 @@ def run_steps(
     num_steps: int,
     denoise: Denoiser,
     sample: torch.Tensor,
-    plan: StepPlan,
+    plan: Plan,
     predictor: str | Predictor = "zeus",
     grid=None,
     begin: int = 0,

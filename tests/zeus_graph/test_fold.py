@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from solver_loops import FLOAT32, SOLVERS, noise, relative_error, run_program, run_steps, toy_denoiser
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.zeus_graph import PREDICTORS, Predictor, StepPlan
+from zeus_trt.zeus_graph import PREDICTORS, Plan, Predictor
 from zeus_trt.zeus_graph.fold import fold
 from zeus_trt.zeus_graph.trace import trace
 
@@ -49,7 +49,7 @@ def compare(name, num_steps, plan, predictor="zeus", slack=1.0):
 def test_program_mode_equals_step_mode(name, num_steps):
     evaluations = traced(name, num_steps).num_evaluations
     for ratio in (0, 1, 2, 3, 4):
-        program = compare(name, num_steps, StepPlan.uniform(evaluations, ratio))
+        program = compare(name, num_steps, Plan.uniform(evaluations, ratio))
         assert program.num_latents <= traced(name, num_steps).num_latents + (ratio > 0)
 
 
@@ -58,7 +58,7 @@ def test_program_mode_equals_step_mode(name, num_steps):
 def test_program_mode_equals_step_mode_for_every_predictor(name, predictor):
     for num_steps in (4, 10, 20):
         for ratio in (1, 2, 3, 4):
-            compare(name, num_steps, StepPlan.uniform(traced(name, num_steps).num_evaluations, ratio), predictor)
+            compare(name, num_steps, Plan.uniform(traced(name, num_steps).num_evaluations, ratio), predictor)
 
 
 @pytest.mark.slow
@@ -70,12 +70,12 @@ def test_every_solver_with_every_predictor(name, predictor):
         slack = 20.0 if (predictor, num_steps, SOLVERS[name][1]) == ("extrapolate", 50, FLOAT32) else 1.0
         evaluations = traced(name, num_steps).num_evaluations
         for ratio in (1, 2, 3, 4):
-            compare(name, num_steps, StepPlan.uniform(evaluations, ratio), predictor, slack)
+            compare(name, num_steps, Plan.uniform(evaluations, ratio), predictor, slack)
 
 
 @pytest.mark.parametrize("name", FEW)
 def test_a_table_folds_too(name):
-    plan = StepPlan.uniform(traced(name, 10).num_evaluations, 3)
+    plan = Plan.uniform(traced(name, 10).num_evaluations, 3)
     rows = Predictor("lagrange-4").rows(plan)
     compare(name, 10, plan, Predictor.from_table({step: row for step, row in enumerate(rows) if row is not None}))
 
@@ -90,16 +90,16 @@ def test_a_table_folds_too(name):
 def test_any_valid_plan_folds(name, predictor, letters, num_steps):
     evaluations = traced(name, num_steps).num_evaluations
     try:
-        plan = StepPlan("F" + letters[: evaluations - 2] + "F")
+        plan = Plan("F" + letters[: evaluations - 2] + "F")
     except ZeusError:
         assume(False)
     compare(name, num_steps, plan, predictor)
 
 
 def test_short_and_all_full_plans():
-    assert compare("Euler", 1, StepPlan("F")).num_latents == 1
-    assert compare("Euler", 2, StepPlan("FF")).nfe == 2
-    program = fold(traced("Euler", 4), StepPlan("FFXF"))
+    assert compare("Euler", 1, Plan("F")).num_latents == 1
+    assert compare("Euler", 2, Plan("FF")).nfe == 2
+    program = fold(traced("Euler", 4), Plan("FFXF"))
     assert program.steps == (0, 1, 3)
     assert [matrix.shape for matrix in program.matrices] == [(3, 2), (2, 3), (1, 2)]
 
@@ -107,7 +107,7 @@ def test_short_and_all_full_plans():
 @pytest.mark.parametrize("num_steps", [10, 20, 50, 100])
 @pytest.mark.parametrize("ratio", [1, 2, 3, 4])
 def test_the_state_is_minimal_and_does_not_depend_on_steps_or_ratio(num_steps, ratio):
-    plan = StepPlan.uniform(num_steps, ratio)
+    plan = Plan.uniform(num_steps, ratio)
     for name, latents in (("Euler", 2), ("FlowMatch Euler", 2), ("DDIM", 2), ("dpmsolver++ 2 midpoint multistep", 3)):
         assert fold(traced(name, num_steps), plan).num_latents == latents, name
         assert fold(traced(name, num_steps), plan, "reuse").num_latents == latents - 1, name
@@ -117,7 +117,7 @@ def test_the_state_is_minimal_and_does_not_depend_on_steps_or_ratio(num_steps, r
 def test_float32_costs_only_rounding(name):
     """Coefficients stay small, so a float32 runtime is as exact as float32 is."""
     solver = traced(name, 20)
-    program = fold(solver, StepPlan.uniform(solver.num_evaluations, 3))
+    program = fold(solver, Plan.uniform(solver.num_evaluations, 3))
     start = noise() * solver.init_noise_sigma
     expected = run_program(program, DENOISE, start)
     state, model_input = start.float()[None], (program.first_input * start).float()
@@ -131,8 +131,8 @@ def test_float32_costs_only_rounding(name):
 def test_refusals_say_why():
     solver = traced("Euler", 10)
     with pytest.raises(ZeusError, match="got 9 steps; expected 10"):
-        fold(solver, StepPlan("F" * 9))
+        fold(solver, Plan("F" * 9))
     with pytest.raises(ZeusError, match="predictor: got 'nonsense'"):
-        fold(solver, StepPlan("F" * 10), "nonsense")
+        fold(solver, Plan("F" * 10), "nonsense")
     with pytest.raises(ZeusError, match="sigmas; expected"):
-        fold(traced("IPNDM", 10), StepPlan("FFFXFXFXFF"), "lagrange-2@sigma")
+        fold(traced("IPNDM", 10), Plan("FFFXFXFXFF"), "lagrange-2@sigma")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.zeus_graph import PRESETS, WINDOWS, StepPlan
+from zeus_trt.zeus_graph import PRESETS, WINDOWS, Plan
 from zeus_trt.zeus_graph.plan import read_window
 
 
@@ -20,23 +20,23 @@ from zeus_trt.zeus_graph.plan import read_window
     ],
 )
 def test_full_steps_of_50(ratio, full):
-    plan = StepPlan.uniform(50, ratio)
+    plan = Plan.uniform(50, ratio)
     assert list(plan.full_steps) == full
     assert plan.nfe == {2: 27, 3: 24, 4: 22}[ratio]
     assert plan.speedup_bound == 50 / plan.nfe
 
 
 def test_window_of_20_steps():
-    assert str(StepPlan.uniform(20, 3)) == "FFFFFXRXFXRXFXRXFXFF"
+    assert str(Plan.uniform(20, 3)) == "FFFFFXRXFXRXFXRXFXFF"
 
 
 @pytest.mark.parametrize(("ratio", "nfe"), [(2, 24), (3, 20), (4, 18)])
 def test_flow_window(ratio, nfe):
-    assert StepPlan.uniform(50, ratio, WINDOWS["flow"]).nfe == nfe
+    assert Plan.uniform(50, ratio, WINDOWS["flow"]).nfe == nfe
 
 
 def test_no_window_keeps_two_full_steps_and_the_last():
-    assert str(StepPlan.uniform(10, 2, WINDOWS["none"])) == "FFXRFXRFXF"
+    assert str(Plan.uniform(10, 2, WINDOWS["none"])) == "FFXRFXRFXF"
 
 
 def test_presets():
@@ -45,7 +45,7 @@ def test_presets():
 
 @given(st.integers(4, 200), st.integers(0, 8))
 def test_last_step_is_full(num_steps, ratio):
-    plan = StepPlan.uniform(num_steps, ratio)
+    plan = Plan.uniform(num_steps, ratio)
     low, high = math.ceil(round(0.2 * num_steps, 6)), num_steps - math.ceil(round(0.1 * num_steps, 6))
     assert plan.is_full(num_steps - 1)
     assert all(plan.is_full(i) for i in [*range(low), *range(high, num_steps)])
@@ -57,7 +57,7 @@ def test_last_step_is_full(num_steps, ratio):
 @given(st.integers(3, 60), st.data())
 def test_spread_has_the_nfe_asked_for(num_steps, data):
     nfe = data.draw(st.integers(3, num_steps))
-    plan = StepPlan.spread(num_steps, nfe)
+    plan = Plan.spread(num_steps, nfe)
     assert plan.nfe == nfe
     assert plan.is_full(0)
     assert plan.is_full(1)
@@ -67,10 +67,10 @@ def test_spread_has_the_nfe_asked_for(num_steps, data):
 
 @given(st.integers(1, 80), st.integers(0, 8))
 def test_text_and_json_round_trip(num_steps, ratio):
-    plan = StepPlan.uniform(num_steps, ratio)
-    assert StepPlan(f" {str(plan).lower()} \n") == plan
-    assert StepPlan.from_json(plan.to_json()) == plan
-    assert StepPlan.from_full_steps(num_steps, plan.full_steps) == plan
+    plan = Plan.uniform(num_steps, ratio)
+    assert Plan(f" {str(plan).lower()} \n") == plan
+    assert Plan.from_json(plan.to_json()) == plan
+    assert Plan.from_full_steps(num_steps, plan.full_steps) == plan
 
 
 @pytest.mark.parametrize(
@@ -87,20 +87,20 @@ def test_text_and_json_round_trip(num_steps, ratio):
 )
 def test_invalid_plans_are_refused(steps, reason):
     with pytest.raises(ZeusError, match=reason):
-        StepPlan(steps)
+        Plan(steps)
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: StepPlan.uniform(50, -1),
-        lambda: StepPlan.uniform(0, 1),
-        lambda: StepPlan.uniform(50, 2, (0.2, 1.1)),
-        lambda: StepPlan.spread(50, 2),
-        lambda: StepPlan.from_full_steps(5, [0, 1, 5]),
-        lambda: StepPlan.from_json({"format": 2, "steps": "FF"}),
-        lambda: StepPlan.from_json({"steps": 3}),
-        lambda: StepPlan("FFXF").check_length(5),
+        lambda: Plan.uniform(50, -1),
+        lambda: Plan.uniform(0, 1),
+        lambda: Plan.uniform(50, 2, (0.2, 1.1)),
+        lambda: Plan.spread(50, 2),
+        lambda: Plan.from_full_steps(5, [0, 1, 5]),
+        lambda: Plan.from_json({"format": 2, "steps": "FF"}),
+        lambda: Plan.from_json({"steps": 3}),
+        lambda: Plan("FFXF").check_length(5),
         lambda: read_window("0.2"),
     ],
 )
@@ -115,7 +115,7 @@ def test_read_window():
 
 
 def test_description_counts():
-    assert StepPlan.uniform(20, 3).describe().splitlines()[1:] == [
+    assert Plan.uniform(20, 3).describe().splitlines()[1:] == [
         "full steps     0-4, 8, 12, 16, 18-19",
         "NFE            10 of 20",
         "speed-up bound 2.00x",

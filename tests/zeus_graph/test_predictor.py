@@ -3,10 +3,10 @@
 import pytest
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.zeus_graph import PREDICTORS, Predictor, StepPlan
+from zeus_trt.zeus_graph import PREDICTORS, Plan, Predictor
 
 #                 0123456789
-PLAN = StepPlan("FFXRXFXRXF")
+PLAN = Plan("FFXRXFXRXF")
 
 
 def rows(name, plan=PLAN, grid=None):
@@ -33,7 +33,7 @@ def test_rows(name, expected):
 
 
 def test_zeus_reads_the_output_before_after_one_skip():
-    plan = StepPlan("FFXFXF")
+    plan = Plan("FFXFXF")
     assert rows("zeus", plan)[4] == {3: 2, 2: -1}
     assert rows("zeus-previous-full", plan)[4] == {3: 2, 1: -1}
 
@@ -43,13 +43,13 @@ def test_linear_grid_is_the_paper_on_a_uniform_grid():
 
 
 def test_linear_grid_uses_the_spacing():
-    assert rows("linear-grid@sigma", StepPlan("FFXF"), [10.0, 6.0, 4.0, 0.0])[2] == {1: 1.5, 0: -0.5}
+    assert rows("linear-grid@sigma", Plan("FFXF"), [10.0, 6.0, 4.0, 0.0])[2] == {1: 1.5, 0: -0.5}
 
 
 @pytest.mark.parametrize("name", PREDICTORS)
 def test_weights_sum_to_one(name):
     grid = [float(50 - i) ** 1.5 for i in range(50)]
-    for row in Predictor.parse(name).rows(StepPlan.uniform(50, 3), grid):
+    for row in Predictor.parse(name).rows(Plan.uniform(50, 3), grid):
         assert row is None or sum(row.values()) == pytest.approx(1)
 
 
@@ -62,7 +62,7 @@ def test_names_and_json_round_trip(name):
 
 def test_table():
     table = Predictor.from_table({2: {0: 0.5, 1: 0.5}})
-    plan = StepPlan("FFXF")
+    plan = Plan("FFXF")
     assert table.rows(plan)[2] == {0: 0.5, 1: 0.5}
     assert Predictor.from_json(table.to_json()) == table
 
@@ -74,13 +74,13 @@ def test_table():
         ("zeus@sigma", PLAN, None, "expected one of zeus"),
         ("lagrange-3@time", PLAN, None, "expected one of zeus"),
         ("lagrange-5", PLAN, None, "expected one of zeus"),
-        ("extrapolate", StepPlan("FRF"), None, "expected two"),
+        ("extrapolate", Plan("FRF"), None, "expected two"),
         ("lagrange-3@sigma", PLAN, None, "got 0 sigmas"),
         ("lagrange-2@timestep", PLAN, [1.0] * 10, "equal abscissae"),
         ("linear-grid", PLAN, [1.0] * 10, "equal abscissae"),
         (Predictor.from_table({}), PLAN, None, "no row for the skipped step 2"),
-        (Predictor.from_table({2: {}}), StepPlan("FFXF"), None, "no row for the skipped step 2"),
-        (Predictor.from_table({2: {1: 1.0}, 3: {2: 1.0}}), StepPlan("FFRRF"), None, "earlier full steps"),
+        (Predictor.from_table({2: {}}), Plan("FFXF"), None, "no row for the skipped step 2"),
+        (Predictor.from_table({2: {1: 1.0}, 3: {2: 1.0}}), Plan("FFRRF"), None, "earlier full steps"),
     ],
 )
 def test_errors(predictor, plan, grid, reason):

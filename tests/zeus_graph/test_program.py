@@ -12,13 +12,13 @@ from solver_loops import SOLVERS
 
 import zeus_trt.zeus_graph
 from zeus_trt.errors import ZeusError
-from zeus_trt.zeus_graph import Predictor, StepPlan, json_file
+from zeus_trt.zeus_graph import Plan, Predictor, json_file
 from zeus_trt.zeus_graph.fold import fold
 from zeus_trt.zeus_graph.sampling_program import SamplingProgram
 from zeus_trt.zeus_graph.solver_program import SolverProgram
 from zeus_trt.zeus_graph.trace import trace
 
-PLAN = StepPlan("FFFXRFXRFF")
+PLAN = Plan("FFFXRFXRFF")
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_fingerprints_tell_programs_apart(solver):
     programs = [trace(make(), 10), trace(make(), 11), trace(make(), 10, begin=2), solver]
     programs += [trace(make(timestep_spacing="trailing"), 10), trace(make(), 10, timesteps=list(range(990, 0, -99)))]
     assert len({program.fingerprint for program in programs}) == len(programs)
-    folded = [fold(solver, PLAN), fold(solver, PLAN, "reuse"), fold(solver, StepPlan("F" * 10))]
+    folded = [fold(solver, PLAN), fold(solver, PLAN, "reuse"), fold(solver, Plan("F" * 10))]
     assert len({program.fingerprint for program in folded}) == 3
     assert trace(make(), 10).fingerprint == programs[0].fingerprint
 

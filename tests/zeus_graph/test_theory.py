@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from zeus_trt.zeus_graph.controller import StepController
-from zeus_trt.zeus_graph.plan import StepPlan
+from zeus_trt.zeus_graph.plan import Plan
 from zeus_trt.zeus_graph.predictor import Predictor
 
 SIZES = 2.0 ** -np.arange(10, 15)
@@ -24,7 +24,7 @@ SIZES = 2.0 ** -np.arange(10, 15)
 TAU = 0.7  # sin, cos and -sin are psi, psi' and psi'' there: all different, none small
 
 
-def use_outputs(plan: StepPlan, predictor: str, computed: np.ndarray) -> np.ndarray:
+def use_outputs(plan: Plan, predictor: str, computed: np.ndarray) -> np.ndarray:
     """The outputs a solver sees: ``computed`` (num_steps, ...) at full steps, predictions at skipped ones."""
     controller, used = StepController(plan, predictor), []
     for step, output in enumerate(torch.from_numpy(computed)):
@@ -34,26 +34,26 @@ def use_outputs(plan: StepPlan, predictor: str, computed: np.ndarray) -> np.ndar
     return torch.stack(used).numpy()
 
 
-def weigh_full_outputs(plan: StepPlan, predictor: str) -> np.ndarray:
+def weigh_full_outputs(plan: Plan, predictor: str) -> np.ndarray:
     """Row i: the weights of all full outputs in the output used at step i, chained predictions resolved."""
-    return use_outputs(plan, predictor, np.eye(plan.num_steps))
+    return use_outputs(plan, predictor, np.eye(len(plan)))
 
 
-def repeat_blocks(ratio: int, blocks: int) -> StepPlan:
+def repeat_blocks(ratio: int, blocks: int) -> Plan:
     """One full step, then blocks, then the last full step: F (F X R ...) (F X R ...) F."""
     last = 1 + blocks * (ratio + 1)
-    return StepPlan.from_full_steps(last + 1, [0, *range(1, last + 1, ratio + 1)])
+    return Plan.from_full_steps(last + 1, [0, *range(1, last + 1, ratio + 1)])
 
 
-def sum_blocks(plan: StepPlan, used: np.ndarray) -> np.ndarray:
+def sum_blocks(plan: Plan, used: np.ndarray) -> np.ndarray:
     """Sums of the outputs used in every block of ``repeat_blocks``."""
     borders = plan.full_steps[1:]
     return np.array([used[start:stop].sum(axis=0) for start, stop in pairwise(borders)])
 
 
-def measure_bias(plan: StepPlan, predictor: str, t: int) -> np.ndarray:
+def measure_bias(plan: Plan, predictor: str, t: int) -> np.ndarray:
     """Predicted minus true output, (sizes, num_steps), of psi = sin with the full step t at tau = TAU."""
-    tau = TAU + SIZES[:, None] * (np.arange(plan.num_steps) - t)
+    tau = TAU + SIZES[:, None] * (np.arange(len(plan)) - t)
     psi = np.sin(tau)
     return use_outputs(plan, predictor, psi.T.copy()).T - psi
 
@@ -77,7 +77,7 @@ def test_lagrange_norm(k):
     Vandermonde's identity; the term m = 0 belongs to the predicted point. The ZEUS paper's theorem drops
     the - 1 that a sum from m = 1 has.
     """
-    plan = StepPlan("F" * (k + 1) + "XF")
+    plan = Plan("F" * (k + 1) + "XF")
     row = Predictor.parse(f"lagrange-{k + 1}").rows(plan)[k + 1]
     assert [row[k + 1 - m] for m in range(1, k + 2)] == pytest.approx(
         [(-1) ** (m + 1) * comb(k + 1, m) for m in range(1, k + 2)]
@@ -88,7 +88,7 @@ def test_lagrange_norm(k):
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_lagrange_is_exact_up_to_its_degree_only(k):
     steps = np.arange(k + 3.0)
-    plan = StepPlan("F" * (k + 1) + "XF")
+    plan = Plan("F" * (k + 1) + "XF")
     errors = [use_outputs(plan, f"lagrange-{k + 1}", steps**p)[k + 1] - (k + 1.0) ** p for p in range(k + 2)]
     assert errors[:-1] == pytest.approx([0.0] * (k + 1), abs=1e-11)
     assert abs(errors[-1]) > 0.5
@@ -100,31 +100,31 @@ def test_lagrange_is_exact_up_to_its_degree_only(k):
 @pytest.mark.parametrize("predictor", ["zeus", "zeus-paper", "zeus-previous-full", "linear-grid@index", "extrapolate"])
 def test_two_computed_outputs_predict_affine_outputs_exactly(predictor):
     computed = np.array([1.0, 8.0]) + np.outer(np.arange(4.0), [3.0, -0.5])
-    np.testing.assert_array_equal(use_outputs(StepPlan("FFXF"), predictor, computed), computed)
+    np.testing.assert_array_equal(use_outputs(Plan("FFXF"), predictor, computed), computed)
 
 
 def test_bias_of_two_computed_outputs():
     """2 psi_t - psi_before - psi_next is a second difference: - D^2 psi'' to leading order."""
-    check_order(measure_bias(StepPlan("FFXF"), "zeus", 1)[:, 2], 2, -1)
+    check_order(measure_bias(Plan("FFXF"), "zeus", 1)[:, 2], 2, -1)
 
 
 @pytest.mark.parametrize("j", [1, 2, 3, 4, 5])
 def test_bias_of_extrapolate(j):
     """Predictor-only: - j (j+1) / 2 D^2 psi''."""
-    check_order(measure_bias(StepPlan("FFXRXRXF"), "extrapolate", 1)[:, 1 + j], 2, -j * (j + 1) / 2)
+    check_order(measure_bias(Plan("FFXRXRXF"), "extrapolate", 1)[:, 1 + j], 2, -j * (j + 1) / 2)
 
 
 @pytest.mark.parametrize("j", [1, 2, 3, 4, 5])
 def test_bias_of_reuse(j):
     """- j D psi'."""
-    check_order(measure_bias(StepPlan("FFXRXRXF"), "reuse", 1)[:, 1 + j], 1, -j)
+    check_order(measure_bias(Plan("FFXRXRXF"), "reuse", 1)[:, 1 + j], 1, -j)
 
 
 @pytest.mark.parametrize("predictor", ["zeus", "zeus-paper", "zeus-previous-full"])
 @pytest.mark.parametrize("j", [1, 2, 3, 4, 5])
 def test_bias_of_interleaved_in_the_first_block(predictor, j):
     """Both outputs computed: - D^2 psi'' at j = 1, - j D psi' at even j, - (j-1) D psi' at odd j > 1."""
-    bias = measure_bias(StepPlan("FFXRXRXF"), predictor, 1)[:, 1 + j]
+    bias = measure_bias(Plan("FFXRXRXF"), predictor, 1)[:, 1 + j]
     if j == 1:
         check_order(bias, 2, -1)
     else:
@@ -192,7 +192,7 @@ def test_variance_of_extrapolate():
 def test_extrapolate_is_the_chained_line():
     """Its closed form is 2 psi_t - psi_before applied to its own predictions again and again."""
     plan = repeat_blocks(4, 3)
-    used = use_outputs(plan, "extrapolate", np.random.default_rng(0).integers(-9, 10, (plan.num_steps, 5)) * 1.0)
+    used = use_outputs(plan, "extrapolate", np.random.default_rng(0).integers(-9, 10, (len(plan), 5)) * 1.0)
     for step, letter in enumerate(plan.steps):
         if letter != "F":
             np.testing.assert_allclose(used[step], 2 * used[step - 1] - used[step - 2], rtol=1e-12, atol=1e-9)
@@ -203,8 +203,8 @@ def test_monte_carlo_agrees_with_the_weights(predictor, ratio):
     """Mean: the weights on the means. Variance: their squared norm. Both within 4 standard errors."""
     samples = 100_000
     plan = repeat_blocks(ratio, 2)
-    noise = np.random.default_rng(1).standard_normal((plan.num_steps, samples))
-    means = 3.0 + 0.5 * np.arange(plan.num_steps)
+    noise = np.random.default_rng(1).standard_normal((len(plan), samples))
+    means = 3.0 + 0.5 * np.arange(len(plan))
     used = use_outputs(plan, predictor, means[:, None] + noise)
     weights = weigh_full_outputs(plan, predictor)
     variance = (weights**2).sum(axis=1)
@@ -219,8 +219,8 @@ def test_monte_carlo_agrees_with_the_weights(predictor, ratio):
 AFFINE = (1.5, -0.75)  # value at step 0 and slope per step: exact in binary, as are all sums below
 
 
-def make_affine(plan: StepPlan) -> np.ndarray:
-    return AFFINE[0] + AFFINE[1] * np.arange(plan.num_steps)
+def make_affine(plan: Plan) -> np.ndarray:
+    return AFFINE[0] + AFFINE[1] * np.arange(len(plan))
 
 
 @pytest.mark.parametrize("predictor", ["zeus", "zeus-paper", "zeus-previous-full"])
@@ -235,7 +235,7 @@ def test_even_ratio_keeps_block_sums_of_affine_outputs(predictor, ratio):
     used = use_outputs(plan, predictor, computed)
     excess = sum_blocks(plan, used) - sum_blocks(plan, computed)
     assert excess.tolist() == [-AFFINE[1] * ratio**2 / 2, 0, 0, 0, 0]
-    skipped = [i for i in range(plan.full_steps[2], plan.num_steps) if not plan.is_full(i)]
+    skipped = [i for i in range(plan.full_steps[2], len(plan)) if not plan.is_full(i)]
     assert np.all(used[skipped] != computed[skipped])
 
 

@@ -10,7 +10,7 @@ import torch
 from solver_loops import FLOAT32, SD, SOLVERS, noise, relative_error, run_program, run_steps, toy_denoiser
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.zeus_graph import StepPlan
+from zeus_trt.zeus_graph import Plan
 from zeus_trt.zeus_graph.fold import fold
 from zeus_trt.zeus_graph.trace import UntraceableError, trace
 
@@ -95,7 +95,7 @@ OPTIONS = {name: (make, schedule) for name, make, schedule in _options()}
 def check(make, num_steps, ratio=2, begin=0, **schedule):
     """Asserts that program mode equals step mode; returns the error."""
     solver = trace(make(), num_steps, begin=begin, **schedule)
-    plan = StepPlan.uniform(solver.num_evaluations, ratio)
+    plan = Plan.uniform(solver.num_evaluations, ratio)
     start = noise() * solver.init_noise_sigma
     expected = run_steps(make(), num_steps, DENOISE, start, plan, begin=begin, **schedule)
     error = relative_error(run_program(fold(solver, plan), DENOISE, start), expected)
