@@ -8,22 +8,22 @@ psi_t is the output at the full step t, ``before`` the step just before t, ``pre
 the full step before t, and j = 1, 2, ... counts the skipped steps after t.
 """
 
-import math
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph.counts import show
-from zeus_trt.zeus_graph.plan import Plan
 from zeus_trt.zeus_graph.row_table import Row, read_table
+
+if TYPE_CHECKING:
+    from zeus_trt.zeus_graph.plan import Plan
 
 ABSCISSAE = ("index", "timestep", "sigma")
 
-_STEP = re.compile(r"0|[1-9][0-9]{0,8}")
 _ADVICE = "Write it with Predictor.to_json()."
 
 
@@ -32,16 +32,7 @@ class _File:
     """The fields of a file, as ``Predictor.to_json`` writes them."""
 
     name: str
-    rows: dict[str, dict[str, float]] | None = None
-
-    def __post_init__(self) -> None:
-        if (self.name == "table") != (self.rows is not None):
-            raise ValueError("rows belong to the predictor table, and to no other")
-        for step, row in (self.rows or {}).items():
-            if wrong := [text for text in (step, *row) if not _STEP.fullmatch(text)]:
-                raise ValueError(f"{wrong[0]!r} is no number of a step")
-            if not all(map(math.isfinite, row.values())):
-                raise ValueError(f"a weight of step {step} is not finite")
+    rows: dict[int, dict[int, float]] | None = None
 
 
 @dataclass(frozen=True)
@@ -69,6 +60,16 @@ class _Skip:
     def previous(self) -> int:
         return self.full_steps[-2]
 
+    def measure(self, rule: str, start: int, end: int) -> float:
+        """The distance of two steps on the grid; raises ZeusError where it is zero."""
+        spacing = self.grid[end] - self.grid[start]
+        if spacing == 0:
+            raise ZeusError(
+                f"predictor {rule}: got equal abscissae at steps {start} and {end}; expected distinct ones. This "
+                f"solver repeats timesteps: use {rule}@index."
+            )
+        return spacing
+
 
 def _line(t: int, other: int, slope: float = 1.0) -> Row:
     return {t: 1.0 + slope, other: -slope}
@@ -92,12 +93,7 @@ def _zeus_previous_full(skip: _Skip) -> Row:
 
 def _linear_grid(skip: _Skip) -> Row:
     """psi_t + rho (psi_t - before_t), rho the ratio of the grid's spacings after and before t."""
-    spacing = skip.grid[skip.t] - skip.grid[skip.before]
-    if spacing == 0:
-        raise ZeusError(
-            f"predictor linear-grid: got equal abscissae at steps {skip.before} and {skip.t}; expected distinct "
-            "ones. This solver repeats timesteps: use linear-grid@index."
-        )
+    spacing = skip.measure("linear-grid", skip.before, skip.t)
     return _line(skip.t, skip.before, (skip.grid[skip.t + 1] - skip.grid[skip.t]) / spacing)
 
 
@@ -113,15 +109,9 @@ def _lagrange(skip: _Skip, order: int) -> Row:
     for node in nodes:
         weight = 1.0
         for other in nodes:
-            if other == node:
-                continue
-            spacing = skip.grid[node] - skip.grid[other]
-            if spacing == 0:
-                raise ZeusError(
-                    f"predictor lagrange-{order}: got equal abscissae at steps {other} and {node}; expected distinct "
-                    f"ones. This solver repeats timesteps: use lagrange-{order}@index."
-                )
-            weight *= (skip.grid[skip.step] - skip.grid[other]) / spacing
+            if other != node:
+                spacing = skip.measure(f"lagrange-{order}", other, node)
+                weight *= (skip.grid[skip.step] - skip.grid[other]) / spacing
         row[node] = weight
     return row
 
@@ -184,8 +174,7 @@ class Predictor:
         if not isinstance(text, str):
             raise _refuse(text)
         name, at, abscissa = text.partition("@")
-        uses_grid = name == "linear-grid" or _LAGRANGE.fullmatch(name)
-        if name not in PREDICTORS or (at and (not uses_grid or abscissa not in ABSCISSAE)):
+        if name not in PREDICTORS or (at and (not _uses_grid(name) or abscissa not in ABSCISSAE)):
             raise _refuse(text)
         return cls(name, abscissa or ("timestep" if name == "linear-grid" else "index"))
 
@@ -194,7 +183,7 @@ class Predictor:
         """A predictor of explicit rows: skipped step -> {past full step: weight}."""
         return cls("table", table=table)
 
-    def rows(self, plan: Plan, grid: Sequence[float] | None = None) -> tuple[Row | None, ...]:
+    def rows(self, plan: "Plan", grid: Sequence[float] | None = None) -> tuple[Row | None, ...]:
         """One row per step of ``plan``: None at full steps, weights over earlier steps at skipped ones.
 
         Args:
@@ -263,20 +252,21 @@ class Predictor:
         return {"name": "table", "rows": {str(i): {str(k): w for k, w in row.items()} for i, row in self.table.items()}}
 
     @classmethod
-    def from_json(cls, data: Mapping) -> "Predictor":
+    def from_json(cls, data: Any) -> "Predictor":
         """Reads what ``to_json`` wrote.
 
         Raises:
             ZeusError: No predictor, or an unknown one.
         """
         file = strict_json.build(data, _File, "predictor", advice=_ADVICE)
-        if file.rows is None:
-            return cls.parse(file.name)
-        return cls.from_table({int(i): {int(k): w for k, w in row.items()} for i, row in file.rows.items()})
+        return cls.parse(file.name) if file.rows is None else cls(file.name, table=file.rows)
 
     def __str__(self) -> str:
-        uses_grid = self.name == "linear-grid" or _LAGRANGE.fullmatch(self.name)
-        return f"{self.name}@{self.abscissa}" if uses_grid else self.name
+        return f"{self.name}@{self.abscissa}" if _uses_grid(self.name) else self.name
+
+
+def _uses_grid(name: str) -> bool:
+    return name == "linear-grid" or _LAGRANGE.fullmatch(name) is not None
 
 
 def _refuse(found: Any) -> ZeusError:
@@ -289,21 +279,6 @@ def _refuse(found: Any) -> ZeusError:
 def _contains(ordered: Sequence[int], step: int) -> bool:
     place = bisect_left(ordered, step)
     return place < len(ordered) and ordered[place] == step
-
-
-def choose_predictor(plan: Plan, asked: "str | Predictor | None") -> Predictor:
-    """The rule that is asked for; else the plan's, else ``zeus``.
-
-    Raises:
-        ZeusError: An unknown rule, or another one than that of a calibrated plan.
-    """
-    rule = None if asked is None else Predictor.parse(asked)
-    if plan.predictor is not None and rule not in (None, plan.predictor):
-        raise ZeusError(
-            f"predictor: got {rule} beside a calibrated plan, which has its own ({plan.predictor}); expected one of "
-            "the two. Leave the predictor out, or give the plan's letters alone."
-        )
-    return rule or plan.predictor or Predictor()
 
 
 def last_uses(rows: Sequence[Row | None]) -> dict[int, int]:
