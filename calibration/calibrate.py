@@ -1,22 +1,20 @@
 """The best plan for a model, a solver and a budget."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from zeus_trt.calibration.bench import Bench
-from zeus_trt.calibration.gram import Gram
 from zeus_trt.calibration.search import check_nfe, list_uniform, search
 from zeus_trt.calibration.surrogate import predict_psnr
+from zeus_trt.calibration.trajectory_stats import TrajectoryStats
 from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.workload import Workload
-from zeus_trt.zeus_graph import Plan, Predictor, SolverProgram
+from zeus_trt.zeus_graph import Plan, SolverProgram, choose_predictor
 from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan, Measured
 
 _CANDIDATES = 6  # of the search that are run, at most
 _UNIFORM = 2  # uniform plans that are measured on the held-out samples, at most
 _CLOSE_DB = 1.0  # the second of them, where validation leaves it so near the first
-
-_Choice = tuple[Plan, str | Predictor]
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class Samples:
 
 def calibrate(
     workload: Workload,
-    gram: Gram,
+    stats: TrajectoryStats,
     bench: Bench,
     nfe: int,
     *,
@@ -64,9 +62,9 @@ def calibrate(
     steps go the same way, and the better one on the held-out samples is kept.
 
     Args:
-        workload: What is sampled.
-        gram: Its recorded trajectories.
-        bench: What measures; full runs that it has made already are not made again.
+        workload: The model.
+        stats: Its recorded trajectories.
+        bench: Measures the plans; it makes each full run once.
         nfe: Full steps.
         samples: Which samples serve what; 16, 16 and 32 by default.
         max_calls: The most denoiser evaluations that measuring may take, each sample's counted: fewer candidates are
@@ -77,51 +75,49 @@ def calibrate(
         ZeusError: An impossible budget.
     """
     samples = samples or Samples()
-    num_steps, solver = int(gram.tag["num_steps"]), str(gram.tag["solver"])
+    num_steps, solver = int(stats.tag["num_steps"]), str(stats.tag["solver"])
     program, numbers = workload.program(num_steps, solver), samples.ranges
     check_nfe(nfe, program.num_evaluations)
     uniform = list_uniform(program.num_evaluations, nfe)
     affordable = _count_affordable(program, nfe, len(uniform), samples, max_calls)
     before = bench.calls
-    found = search(program, gram, nfe, seed=seed)[:affordable]
-    winner = _screen(bench, [(one.plan, one.predictor) for one in found], numbers["validation"])[0]
+    winner = _screen(bench, search(program, stats, nfe, seed=seed)[:affordable], numbers["validation"])[0]
     kept = _screen(bench, uniform, numbers["validation"])[:_UNIFORM]
-    first, *second = (bench.measure(*choice, numbers["validation"]) for choice in kept)
+    first, *second = (bench.measure(plan, numbers["validation"]) for plan in kept)
     kept = kept[:1] if second and second[0] < first - _CLOSE_DB else kept
-    measured = [_measure(bench, choice, numbers["held_out"]) for choice in (winner, *kept)]
-    calibrated, *others = measured
+    calibrated, *others = (measure(bench, plan, numbers["held_out"]) for plan in (winner, *kept))
     others.sort(key=lambda one: -one.psnr_db)
     better = calibrated.psnr_db > others[0].psnr_db
     chosen = calibrated if better else others[0]
     return CalibratedPlan(
         chosen=chosen,
         calibrated=better,
-        predicted_db=predict_psnr(program, gram, chosen.plan, chosen.predictor),
+        predicted_db=predict_psnr(program, stats, replace(chosen.plan, predictor=chosen.predictor)),
         uniform=tuple(others),
         num_steps=num_steps,
         solver=solver,
         fingerprint=program.fingerprint,
-        backend=str(gram.tag["backend"]),
+        backend=str(stats.tag["backend"]),
         workload=workload.describe(),
         numbers={use: (one.start, len(one)) for use, one in numbers.items()},
-        calls={"recording": gram.calls, "measuring": bench.calls - before},
+        calls={"recording": stats.calls, "measuring": bench.calls - before},
     )
 
 
-def _screen(bench: Bench, choices: Sequence[_Choice], numbers: range) -> list[_Choice]:
-    """The choices that are left, best first."""
+def measure(bench: Bench, plan: Plan, numbers: range) -> Measured:
+    """A plan with its PSNR on these samples."""
+    return Measured(replace(plan, predictor=None), choose_predictor(plan, None), bench.measure(plan, numbers))
 
-    def rank(some: Sequence[_Choice], part: range) -> list[_Choice]:
-        return sorted(some, key=lambda choice: -bench.measure(choice[0], choice[1], part))
+
+def _screen(bench: Bench, plans: Sequence[Plan], numbers: range) -> list[Plan]:
+    """The plans that are left, best first."""
+
+    def rank(some: Sequence[Plan], part: range) -> list[Plan]:
+        return sorted(some, key=lambda plan: -bench.measure(plan, part))
 
     half = numbers[: -(-len(numbers) // 2)]
-    ranked = rank(choices, half) if len(choices) > 2 else list(choices)
+    ranked = rank(plans, half) if len(plans) > 2 else list(plans)
     return rank(ranked[: max(2, len(ranked) // 3)], numbers)
-
-
-def _measure(bench: Bench, choice: _Choice, numbers: range) -> Measured:
-    plan, predictor = choice
-    return Measured(plan, Predictor.parse(predictor), bench.measure(plan, predictor, numbers))
 
 
 def _count_affordable(

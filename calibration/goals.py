@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 
+from zeus_trt.calibration.calibrate import measure
 from zeus_trt.calibration.search import check_nfe
 from zeus_trt.calibration.task import Task
 from zeus_trt.errors import ZeusError
@@ -61,16 +62,16 @@ def reach(task: Task, goal: Goal) -> CalibratedPlan:
     Raises:
         ZeusError: An impossible goal, or a quality that no plan reached; the best one that was measured is named.
     """
-    nfe = goal.count_full_steps(task.workload.count_evaluations(task.num_steps, task.solver))
-    gram, bench = task.record(), task.bench()
+    nfe = goal.count_full_steps(len(task.setting.plan))
+    stats, bench = task.record(), task.bench()
     if nfe is not None:
-        return task.calibrate(gram, bench, nfe)
+        return task.calibrate(stats, bench, nfe)
     least = goal.min_psnr or 0.0
-    low, high = min(3, gram.num_evaluations), gram.num_evaluations - 1
+    low, high = min(3, stats.num_evaluations), stats.num_evaluations - 1
     best, reached = None, -math.inf
     while low <= high:
         nfe = (low + high) // 2
-        found = task.calibrate(gram, bench, nfe)
+        found = task.calibrate(stats, bench, nfe)
         reached = max(reached, found.chosen.psnr_db)
         if found.chosen.psnr_db >= least:
             best, high = found, nfe - 1
@@ -93,15 +94,14 @@ def check_plan(task: Task, found: CalibratedPlan) -> CalibratedPlan:
     Raises:
         ZeusError: The plan belongs to another model, solver or number of steps.
     """
-    fingerprint = task.workload.program(task.num_steps, task.solver).fingerprint
-    found.check(task.workload.describe(), task.num_steps, fingerprint)
-    bench, described = task.bench(), task.workload.describe()
+    setting, bench, described = task.setting, task.bench(), task.workload.describe()
+    found.check(described, setting.num_steps, task.workload.program(setting.num_steps, setting.solver).fingerprint)
     same = all(found.workload.get(name) == described.get(name) for name in ("seed", "labels", "prompts"))
     first = max(start + count for start, count in found.numbers.values()) if same else 0
     numbers = range(first, first + task.samples.held_out)
 
     def again(one: Measured) -> Measured:
-        return Measured(one.plan, one.predictor, bench.measure(one.plan, one.predictor, numbers))
+        return measure(bench, replace(one.plan, predictor=one.predictor), numbers)
 
     chosen = again(found.chosen)
     uniform = sorted(map(again, found.uniform), key=lambda one: -one.psnr_db)

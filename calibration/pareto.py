@@ -90,18 +90,18 @@ class Pareto:
 
 def trace_pareto(task: Task) -> Pareto:
     """Calibrates about a dozen numbers of full steps, from 8 to one less than all, the presets' among them."""
-    count = task.workload.count_evaluations(task.num_steps, task.solver)
+    count = len(task.setting.plan)
     presets = {plan.nfe: (name, plan) for name, ratio in PRESETS.items() if (plan := Plan.uniform(count, ratio))}
-    gram, bench = task.record(), task.bench()
+    stats, bench = task.record(), task.bench()
     points: list[Point] = []
     for nfe in list_budgets(count):
-        found = task.calibrate(gram, bench, nfe)
+        found = task.calibrate(stats, bench, nfe)
         preset, preset_db = None, None
         uniform_db, chosen = found.uniform[0].psnr_db, found.chosen
         best = chosen.psnr_db, str(chosen.plan)
         if nfe in presets:
             preset, plan = presets[nfe]
-            preset_db = bench.measure(plan, "zeus", task.samples.ranges["held_out"])
+            preset_db = bench.measure(plan, task.samples.ranges["held_out"])
             uniform_db, best = max(uniform_db, preset_db), max(best, (preset_db, str(plan)), key=lambda one: one[0])
         own = Point(nfe, count / nfe, best[0], uniform_db, preset, preset_db, best[1], nfe, nfe)
         points.append(own.improve(points[-1]) if points else own)

@@ -15,7 +15,7 @@ import torch
 from small_bundle import STEPS, list_file, write_bundle
 
 from zeus_trt.arrays import read_arrays
-from zeus_trt.calibration.gram import Gram
+from zeus_trt.calibration.trajectory_stats import TrajectoryStats
 from zeus_trt.evaluation.cell_cache import CellCache, Record, digest
 from zeus_trt.evaluation.cells import read_plan
 from zeus_trt.evaluation.timing import Run
@@ -93,11 +93,11 @@ def _make_calibrated() -> Any:
     ).to_json()  # fmt: skip
 
 
-def _write_gram(folder: Path) -> Path:
+def _write_stats(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     products, responses = np.ones((2, 3, 3)), np.full((2, 1, 3), np.nan)
-    Gram(products, responses, (0, 1), {"a": 1}, 10).save(folder / "gram.npz")
-    return folder / "gram.npz"
+    TrajectoryStats(products, responses, (0, 1), {"a": 1}, 10).save(folder / "stats.npz")
+    return folder / "stats.npz"
 
 
 _MEANING = {"cell": 1}
@@ -138,8 +138,8 @@ READERS: tuple[Reader, ...] = (
     Reader("calibrated plan", CalibratedPlan.load, _write_json("calibrated.json", _make_calibrated)),
     Reader("calibrated plan, given", lambda file: read_calibrated(str(file)), _write_json("c.json", _make_calibrated)),
     Reader("plan of a comparison", lambda file: read_plan(str(file)), _write_json("c.json", _make_calibrated)),
-    Reader("recorded trajectories", Gram.load, _write_gram),
-    Reader("arrays", lambda file: read_arrays(file, "arrays"), _write_gram),
+    Reader("recorded trajectories", TrajectoryStats.load, _write_stats),
+    Reader("arrays", lambda file: read_arrays(file, "arrays"), _write_stats),
     Reader("measured cell", lambda file: CellCache(file.parent).load(file.stem), _write_cell("json"), True),
     Reader("tensors of a cell", lambda file: CellCache(file.parent).load(file.stem), _write_cell("safetensors"), True),
     Reader("precision of weights", count_numbers, _write_cell("safetensors")),

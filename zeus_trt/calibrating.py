@@ -32,14 +32,14 @@ def calibrate(
         output: A .json file to write the plan to.
         prompts: For pipelines: a file with a prompt per line.
         labels: Class labels of the samples, in turn; all by default.
-        **settings: More arguments of ``zeus_trt.calibration.task.open_task``: ``steps``, ``solver``, ``backend``,
+        **settings: More fields of ``zeus_trt.calibration.task.TaskOptions``: ``steps``, ``solver``, ``backend``,
             ``guidance_scale``, ``trajectories``, ``seed`` ...
 
     Raises:
         ZeusError: No goal or several, an impossible one, a model that does not open, or a place that cannot be written.
     """
     from zeus_trt.calibration.goals import Goal, reach
-    from zeus_trt.calibration.task import open_task
+    from zeus_trt.calibration.task import TaskOptions, open_task
     from zeus_trt.files import check_place
 
     goal = Goal(nfe, speedup, min_psnr)
@@ -47,7 +47,7 @@ def calibrate(
     if place:
         check_place(place)
     file = None if prompts is None else Path(prompts)
-    task = open_task(os.fspath(model), prompts=file, labels=labels, keep_beside=place, **settings)
+    task = open_task(os.fspath(model), TaskOptions(prompts=file, labels=labels, keep_beside=place, **settings))
     found = reach(task, goal)
     if place:
         found.save(place)

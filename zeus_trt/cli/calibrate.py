@@ -47,7 +47,7 @@ def calibrate(model, nfe, speedup, min_psnr, pareto, check, output, **options) -
     """Find the best plan for a bundle or a pipeline, its solver and a budget, from a few of its own trajectories."""
     from zeus_trt.calibration.goals import Goal, check_plan, reach
     from zeus_trt.calibration.pareto import trace_pareto
-    from zeus_trt.calibration.task import open_task
+    from zeus_trt.calibration.task import TaskOptions, open_task
     from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
 
     if not check and output is None:
@@ -58,7 +58,7 @@ def calibrate(model, nfe, speedup, min_psnr, pareto, check, output, **options) -
     if output:
         _prepare(output, pareto)
     with progress(None) as bar:
-        task = open_task(model, on_calls=bar.update, keep_beside=None if check else output, **options)
+        task = open_task(model, TaskOptions(on_calls=bar.update, keep_beside=None if check else output, **options))
         if task.trajectories and not check:
             say(f"trajectories are kept in {task.trajectories}: an interrupted calibration goes on from there")
         found = CalibratedPlan.load(check) if check else None
