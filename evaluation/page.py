@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from importlib.resources import files
 from math import inf
 
-from zeus_trt.evaluation.comparison import Comparison, Row
-from zeus_trt.evaluation.peer_table import pair_peers
-from zeus_trt.evaluation.table import QUALITY, SPEED, WHICH, list_remarks, merge_names
+from zeus_trt.evaluation.comparison import Comparison, list_notes, pair_peers
+from zeus_trt.evaluation.row import QUALITY, SPEED, WHICH, Row
+from zeus_trt.evaluation.table import Table
 from zeus_trt.evaluation.verdict import RULE, judge
 
 GLOSSARY = (
@@ -107,11 +107,11 @@ def write_page(
         rule=RULE,
         figures=figures,
         scale=scale,
-        speed=_choose(comparison, SPEED),
-        quality=_choose(comparison, QUALITY),
+        speed=_choose(comparison, SPEED).to_html(verdict.row),
+        quality=_choose(comparison, QUALITY).to_html(verdict.row),
         share=_explain_bound(comparison),
-        remarks=list_remarks(comparison),
-        peers={"head": [(name, "") for name in peers[0]], "rows": peers[1]} if peers else None,
+        notes=list_notes(comparison),
+        peers=peers.to_html() if peers else None,
         plots=plots,
         glossary=GLOSSARY,
         command=comparison.settings.get("command"),
@@ -119,12 +119,9 @@ def write_page(
     )
 
 
-def _choose(comparison: Comparison, part: str) -> dict[str, list]:
-    columns = [column for column in merge_names(comparison) if column.part in (WHICH, part)]
-    return {
-        "head": [(column.name or "run", column.unit) for column in columns],
-        "rows": [[column.read(row) for column in columns] for row in comparison.rows],
-    }
+def _choose(comparison: Comparison, part: str) -> Table:
+    table = comparison.named_table
+    return Table([column for column in table.columns if column.part in (WHICH, part)], table.rows)
 
 
 def _list_stats(row: Row) -> list[tuple[str, str]]:
@@ -140,9 +137,8 @@ def _list_stats(row: Row) -> list[tuple[str, str]]:
     if row.speedup_bound:
         stats.append((f"{row.speedup_bound:.2f}x", "bound of the speed-up, N / NFE"))
     stats.append((f"{row.nfe} of {len(row.plan)}", "denoiser calls"))
-    found = row.describe_images()
-    if found:
-        least, middle, most = ("equal" if psnr is None else f"{psnr:.1f} dB" for psnr in found)
+    if found := row.describe_images(" dB"):
+        least, middle, most = found
         stats.append((middle, f"PSNR of the middle image, {least} to {most}"))
     return stats
 

@@ -15,25 +15,6 @@ _KEYS = (
 _MEANINGS = {"F": "full", "X": "extrapolated", "R": "reused"}
 
 
-def name_rows(comparison: Comparison) -> list[str]:
-    """A name of each row that says all in which the rows differ."""
-    rows = comparison.rows
-    varies = {
-        name: len({getattr(row, name) for row in rows if name != "predictor" or not (row.is_full or row.peer)}) > 1
-        for name in ("backend", "solver", "num_steps", "predictor")
-    }
-    names = []
-    for row in rows:
-        parts = [row.label]
-        if varies["predictor"] and not (row.is_full or row.peer):
-            parts.append(row.predictor)
-        if varies["num_steps"]:
-            parts.append(f"{row.num_steps} steps")
-        parts += [getattr(row, name) for name in ("solver", "backend") if varies[name]]
-        names.append(", ".join(parts))
-    return names
-
-
 def plot_speedup(comparison: Comparison) -> bytes:
     """Speed-up with its interval and bound against PSNR to the full run, with the Pareto front.
 
@@ -42,7 +23,7 @@ def plot_speedup(comparison: Comparison) -> bytes:
     figure, axes = _make_figure()
     points = [
         (row.speedup, row.to_full.psnr_db, name, row)
-        for row, name in zip(comparison.rows, name_rows(comparison), strict=True)
+        for row, name in zip(comparison.rows, comparison.names, strict=True)
         if row.speedup and row.to_full.psnr_db is not None
     ]
     for speedup, psnr_db, name, row in points:
@@ -84,7 +65,7 @@ def plot_trajectories(comparison: Comparison) -> bytes:
     """Error of the latents after every step, against the full run."""
     shown = sum(bool(row.trajectory_errors and any(row.trajectory_errors)) for row in comparison.rows)
     figure, axes = _make_figure(4.0 + 0.18 * max(shown - 4, 0))
-    for row, name in zip(comparison.rows, name_rows(comparison), strict=True):
+    for row, name in zip(comparison.rows, comparison.names, strict=True):
         errors = row.trajectory_errors
         if errors and any(errors):
             steps = [step for step, error in enumerate(errors) if error > 0]

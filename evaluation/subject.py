@@ -2,13 +2,13 @@
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.evaluation.comparison import EngineFacts
 from zeus_trt.evaluation.pipeline_workload import EAGER, PipelineWorkload
 from zeus_trt.evaluation.timing import read_clock
 from zeus_trt.evaluation.workload import SessionWorkload, Workload, check_labels, choose_guidance
@@ -23,23 +23,6 @@ from zeus_trt.runtime.engines.engine import Engine
 from zeus_trt.runtime.pipelines.acceleration import find_denoisers
 
 KNOWN_BACKENDS = (EAGER, *BACKENDS)
-
-
-@dataclass(frozen=True)
-class EngineFacts:
-    """An engine that was opened.
-
-    Args:
-        identity: All that distinguishes it from others, as JSON data.
-        load_seconds: How long opening took.
-        build_seconds: How long it was built, if it says so.
-        problem: Why it could not be opened; None if it was.
-    """
-
-    identity: Mapping[str, Any] = field(default_factory=dict)
-    load_seconds: float = 0.0
-    build_seconds: float | None = None
-    problem: str | None = None
 
 
 @dataclass(frozen=True)
@@ -102,23 +85,15 @@ def open_subject(
     engines: dict[str, Denoiser] = {}
     facts: dict[str, EngineFacts] = {}
     asked: list[str] = []
-    for name in dict.fromkeys([*backends, *([EAGER] if eager else [])]):
-        try:
-            start = read_clock()
-            engine = _open(bundle, name, eager)
-            seconds = read_clock() - start
-        except ZeusError as error:
-            facts[name] = EngineFacts(problem=str(error))
-        else:
-            asked += [engine.backend] if name == "auto" else []
-            name = engine.backend if name == "auto" else name
-            engines[name], facts[name] = engine, _describe(engine, seconds)
-        asked += [name] if name in backends else []
+    for given in dict.fromkeys([*backends, *([EAGER] if eager else [])]):
+        name, engine, found = _open_engine(bundle, given, eager)
+        facts[name] = found
+        engines |= {name: engine} if engine else {}
+        asked += [name] if given in backends else []
     if not any(name in engines for name in asked):
         raise ZeusError(next(fact.problem for fact in facts.values() if fact.problem))
     workload = SessionWorkload(bundle, labels, guidance_scale, seed, engines)
-    manifest = bundle.manifest
-    names = tuple(dict.fromkeys(asked))
+    manifest, names = bundle.manifest, tuple(dict.fromkeys(asked))
     return Subject(manifest.model, workload, facts, names, eager.denoiser if eager else None, manifest.denoiser_class)
 
 
@@ -142,13 +117,10 @@ def describe_pipeline(workload: PipelineWorkload, backends: Sequence[str] = ("au
             continue
         if workload.bundle is None:
             raise ZeusError(f"backend: got {name} for a pipeline alone; expected its bundle too. Give BUNDLE --model.")
-        try:
-            start = read_clock()
-            with choose_engine(workload.bundle, name)[0] as engine:
-                name = engine.backend
-                facts[name] = _describe(engine, read_clock() - start)
-        except ZeusError as error:
-            facts[name] = EngineFacts(problem=str(error))
+        name, engine, found = _open_engine(workload.bundle, name)
+        facts[name] = found
+        if engine:
+            engine.close()
         asked.append(name)
     name = str(workload.describe()["model"])
     return Subject(Path(name).name, workload, facts, tuple(dict.fromkeys(asked)), module, type(module).__name__)
@@ -161,10 +133,27 @@ def check_backends(backends: Sequence[str]) -> None:
             raise ZeusError(f"backend: got {name!r}; expected some of {', '.join(KNOWN_BACKENDS)}. Choose among these.")
 
 
-def _open(bundle: Bundle, backend: str, eager: Model | None) -> Engine:
-    if backend == EAGER and eager:
-        return EagerEngine(eager.denoiser, bundle.manifest.inputs)
-    return choose_engine(bundle, backend)[0]
+def _open_engine(bundle: Bundle, backend: str, eager: Model | None = None) -> tuple[str, Engine | None, EngineFacts]:
+    """Opens an engine, and times that: its name, the engine unless it does not open, and its facts."""
+    start = read_clock()
+    try:
+        engine: Engine
+        if backend == EAGER and eager:
+            engine = EagerEngine(eager.denoiser, bundle.manifest.inputs)
+        else:
+            engine = choose_engine(bundle, backend)[0]
+    except ZeusError as error:
+        return backend, None, EngineFacts(problem=str(error))
+    seconds, info, record = read_clock() - start, engine.info, engine.record
+    identity = {
+        "backend": info.backend,
+        "precision": info.precision,
+        "device": str(info.device),
+        "bytes": info.bytes,
+        "key": record.key if record else None,
+    }
+    name = engine.backend if backend == "auto" else backend
+    return name, engine, EngineFacts(identity, seconds, record.build_seconds if record else None)
 
 
 def _open_bundle(path: Path, model: str | Path | None, folder: Path | None) -> tuple[Bundle, Model | None]:
@@ -194,15 +183,3 @@ def _export(path: Path, eager: Model, folder: Path | None) -> Bundle:
         if found.manifest.weights_sha256 == eager.weights_sha256 and found.manifest.versions == versions:
             return found
     return export_bundle(path, target, overwrite=True)
-
-
-def _describe(engine: Engine, seconds: float) -> EngineFacts:
-    info, built = engine.info, engine.record
-    identity = {
-        "backend": info.backend,
-        "precision": info.precision,
-        "device": str(info.device),
-        "bytes": info.bytes,
-        "key": built.key if built else None,
-    }
-    return EngineFacts(identity, seconds, built.build_seconds if built else None)

@@ -91,6 +91,12 @@ def time_run(
     return run, fetch(sample)
 
 
+def pair_runs(runs: Sequence[Run], full: Sequence[Run]) -> tuple[Run, ...]:
+    """The runs that have a full run of the same round."""
+    rounds = {run.round for run in full}
+    return tuple(run for run in runs if run.round in rounds)
+
+
 def fetch(sample: Sample) -> Sample:
     """The sample in float32 on the CPU."""
     return replace(sample, latents=sample.latents.float().cpu(), images=sample.images.float().cpu())

@@ -2,17 +2,19 @@
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from zeus_trt.calibration.task import read_prompts
 from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation import compare as comparisons
-from zeus_trt.evaluation.cells import check_predictors, make_cells, read_plan
 from zeus_trt.evaluation.compare import make_folder
 from zeus_trt.evaluation.comparison import Comparison
+from zeus_trt.evaluation.options import CompareOptions
 from zeus_trt.evaluation.peers import Peer
-from zeus_trt.evaluation.quality import METRICS, check_metrics
+from zeus_trt.evaluation.quality import METRICS
 from zeus_trt.evaluation.subject import EAGER, Subject, describe_pipeline, open_subject
+from zeus_trt.evaluation.variants import Grid, NamedPlan, make_variants
 from zeus_trt.export.loading import is_pipeline
 from zeus_trt.pipelines import open_pipeline, refuse_mode
 from zeus_trt.repeat import write_command
@@ -26,6 +28,7 @@ def compare(
     model: str | os.PathLike | None = None,
     backends: Sequence[str] = ("auto",),
     ratios: Sequence[int] = (0, 2, 3, 4),
+    window: str | tuple[float, float] | None = None,
     plans: Sequence[str | Plan] = (),
     predictors: Sequence[str] | None = None,
     steps: Sequence[int] = (50,),
@@ -48,14 +51,14 @@ def compare(
         path: A bundle, a model folder, or a diffusers pipeline, as a folder or an id of the hub.
         model: The model folder or the pipeline that a bundle came from: the eager reference.
         backends: As in ``open_subject``; ``eager`` is added where there are peers.
-        ratios: As in ``make_cells``, and so on to ``solvers``; plans as ``read_plan`` reads them.
+        ratios: As in ``Grid``, and so on to ``solvers``; ``plans`` as ``NamedPlan.read`` reads them.
         peers: As ``Peer.parse`` reads them.
         metrics: Of ``METRICS``; all by default.
         prompts: A file with a prompt per line, for pipelines.
         labels: Class labels, one per sample, in turn.
         guidance_scale: The pipeline's own by default, else as in ``choose_guidance``; 1 turns it off.
         seed: Sample k draws its noise from seed + k.
-        num_images: As in ``compare``, and so on.
+        num_images: As in ``CompareOptions``, and so on.
         mode: As in ``Session.generate``; a pipeline has its own loop.
 
     Raises:
@@ -63,33 +66,28 @@ def compare(
     """
     path, output = Path(path), None if output is None else Path(output)
     command = write_command(
-        "compare", compare, path, model=model, backends=backends, ratios=ratios, plans=plans,
-        predictors=predictors, steps=steps, solvers=solvers, peers=peers, metrics=metrics, prompts=prompts,
+        "compare", compare, path, model=model, backends=backends, ratios=ratios, window=window,
+        plans=plans, predictors=predictors, steps=steps, solvers=solvers, peers=peers, metrics=metrics, prompts=prompts,
         labels=labels, num_images=num_images, guidance_scale=guidance_scale, seed=seed, mode=mode, rounds=rounds,
         output=output,
     )  # fmt: skip
     parsed = [peer for text in peers for peer in Peer.parse(text)]
-    metrics = METRICS if metrics is None else tuple(metrics)
-    check_metrics(metrics)
+    options = CompareOptions(num_images, rounds, METRICS if metrics is None else tuple(metrics))
     for count in steps:
         check_run(count, num_images, seed)
-    named = [read_plan(text) for text in plans]
     backends = (*backends, EAGER) if parsed and EAGER not in backends else tuple(backends)
     if mode is not None and is_pipeline(Path(model or path)):
         raise refuse_mode(mode)
-    check_predictors(predictors or (), named)
+    grid = Grid(
+        ratios=ratios, window=window, plans=[NamedPlan.read(source, window) for source in plans],
+        predictors=predictors, steps=steps, solvers=solvers, peers=parsed, mode=mode or "auto",
+    )  # fmt: skip
     if output is not None:
         make_folder(output)
     model, prompts = (None if file is None else Path(file) for file in (model, prompts))
     subject = _open(path, model, backends, prompts, labels, guidance_scale, seed, output)
-    cells = make_cells(
-        subject.workload, backends=subject.asked, ratios=ratios, plans=named, predictors=predictors, steps=steps,
-        solvers=solvers, peers=parsed, mode=mode or "auto",
-    )  # fmt: skip
-    return comparisons.compare(
-        subject, cells, num_images=num_images, rounds=rounds, metrics=metrics, output=output, command=command,
-        on_run=on_run,
-    )  # fmt: skip
+    variants = make_variants(subject.workload, replace(grid, backends=subject.asked))
+    return comparisons.compare(subject, variants, options, output=output, command=command, on_run=on_run)
 
 
 def _open(
