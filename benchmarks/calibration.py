@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from zeus_trt.calibration.bench import Bench
-from zeus_trt.calibration.calibrate import Samples, calibrate
+from zeus_trt.calibration.calibrate import Samples, Task
 from zeus_trt.calibration.record import multiply, record
 from zeus_trt.calibration.search import search
 from zeus_trt.calibration.surrogate import Surrogate
@@ -67,8 +67,8 @@ class Campaign:
         file = self.file(model, num_steps, nfe)
         if not file.exists():
             start = time.perf_counter()
-            stats, bench = self.record(model, num_steps), self.bench(model, num_steps)
-            calibrate(self.open(model), stats, bench, nfe, samples=self.samples).save(file)
+            task = Task(self.open(model), self._setting(model, num_steps), self.samples)
+            task.calibrate(self.record(model, num_steps), self.bench(model, num_steps), nfe).save(file)
             click.echo(f"{model} N {num_steps} NFE {nfe}: {time.perf_counter() - start:.0f} s", err=True)
             click.echo(CalibratedPlan.load(file).describe(), err=True)
         return summarise(model, CalibratedPlan.load(file))

@@ -17,7 +17,7 @@ from paper_tables import TABLES, PaperTable
 
 from zeus_trt.evaluation.compare import compare
 from zeus_trt.evaluation.comparison import Comparison
-from zeus_trt.evaluation.options import CompareOptions
+from zeus_trt.evaluation.options import MeasureOptions
 from zeus_trt.evaluation.subject import open_subject
 from zeus_trt.evaluation.table import Table
 from zeus_trt.evaluation.variants import make_variants
@@ -74,7 +74,7 @@ def run_table(
     table: PaperTable,
     model: Path,
     output: Path,
-    options: CompareOptions,
+    options: MeasureOptions,
     *,
     guidance_scale: float | None = None,
     seed: int = 0,
@@ -136,7 +136,7 @@ def main(
     **conditioning: Any,
 ) -> None:
     """Repeat tables of the paper on models: all by default. The first model runs every table, the others two."""
-    options = CompareOptions(num_images, rounds, reference=False, trajectories=False)
+    options = MeasureOptions(num_images, rounds, reference=False, trajectories=False)
     chosen = (*(DIGITS if digits or not models else ()), *models)
     outcomes = []
     for table in (TABLES[name] for name in tables or TABLES):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zeus_trt.calibration.task import Task
+from zeus_trt.calibration.calibrate import Task
 from zeus_trt.files import write_atomically
 from zeus_trt.zeus_graph import PRESETS, Plan
 

@@ -1,19 +1,16 @@
-"""A calibration: a model, how it runs, and which samples serve what."""
+"""Opening a model for a calibration."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zeus_trt.calibration.bench import Bench
-from zeus_trt.calibration.calibrate import Samples, calibrate
-from zeus_trt.calibration.record import make_tag, record
-from zeus_trt.calibration.trajectory_stats import TrajectoryStats
+from zeus_trt.calibration.calibrate import Samples, Task
+from zeus_trt.calibration.record import make_tag
 from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.pipeline_workload import EAGER, refuse_backend
 from zeus_trt.evaluation.workload import (
     SessionWorkload,
-    Setting,
     Workload,
     check_labels,
     choose_guidance,
@@ -24,49 +21,8 @@ from zeus_trt.runtime import Bundle
 from zeus_trt.runtime.bundle.manifest import FILE_NAME
 from zeus_trt.runtime.request import check_count, check_run
 from zeus_trt.zeus_graph import json_file
-from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
 
 _NUMBERS = ("num_trajectories", "num_validation", "num_held_out")
-
-
-@dataclass(frozen=True)
-class Task:
-    """A model, how it runs, and which samples serve what.
-
-    Args:
-        workload: The model.
-        setting: How it runs, every step full.
-        samples: Which samples serve what.
-        batch: Samples at a time, where plans are measured.
-        trajectories: A file of the recorded trajectories, which a later calibration reads.
-        max_calls: As in ``calibrate``.
-        seed: Of the search.
-        on_calls: Called after every batch with its number of denoiser evaluations.
-    """
-
-    workload: Workload
-    setting: Setting
-    samples: Samples = field(default_factory=Samples)
-    batch: int = 8
-    trajectories: Path | None = None
-    max_calls: int | None = None
-    seed: int = 0
-    on_calls: Callable[[int], Any] | None = None
-
-    def record(self) -> TrajectoryStats:
-        """Records the trajectories, or reads them from their file."""
-        numbers = self.samples.ranges["trajectories"]
-        return record(self.workload, self.setting, numbers, path=self.trajectories, on_calls=self.on_calls)
-
-    def bench(self) -> Bench:
-        """Returns a bench that measures plans of this setting."""
-        return Bench(self.workload, self.setting, self.batch, self.on_calls)
-
-    def calibrate(self, stats: TrajectoryStats, bench: Bench, nfe: int) -> CalibratedPlan:
-        """Finds the plan of so many full steps."""
-        return calibrate(
-            self.workload, stats, bench, nfe, samples=self.samples, max_calls=self.max_calls, seed=self.seed
-        )
 
 
 @dataclass(frozen=True)
@@ -84,7 +40,7 @@ class TaskOptions:
         num_trajectories: Full runs to record.
         num_validation: Samples that choose among the candidates.
         num_held_out: Samples that measure the winner.
-        max_calls: As in ``calibrate``.
+        max_calls: As in ``Task``.
         trajectories: A file of the recorded trajectories, which a resumed calibration reads. By default it is in the
             folder ``calibration`` of the bundle, named by all that determines it.
         keep_beside: The result; the trajectories are kept beside it where there is no bundle.

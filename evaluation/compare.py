@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.evaluation.bench import Bench
 from zeus_trt.evaluation.comparison import Comparison
-from zeus_trt.evaluation.options import CompareOptions
+from zeus_trt.evaluation.options import MeasureOptions
 from zeus_trt.evaluation.perceptual import explain_absence
 from zeus_trt.evaluation.report import write_report
 from zeus_trt.evaluation.rows import make_rows
+from zeus_trt.evaluation.runner import Runner
 from zeus_trt.evaluation.subject import EAGER, Subject
 from zeus_trt.evaluation.variant_cache import VariantCache
 from zeus_trt.evaluation.variants import Variant
@@ -23,7 +23,7 @@ _REFERENCE_SAMPLES = 4  # the error to the eager model is measured on the first 
 def compare(
     subject: Subject,
     variants: Sequence[Variant],
-    options: CompareOptions | None = None,
+    options: MeasureOptions | None = None,
     *,
     output: Path | None = None,
     command: str | None = None,
@@ -38,7 +38,7 @@ def compare(
     Args:
         subject: What runs.
         variants: As ``make_variants`` makes them: each group has its full run.
-        options: How; the defaults of ``CompareOptions`` without one.
+        options: How; the defaults of ``MeasureOptions`` without one.
         output: Folder for the report; its measured variants are not measured again.
         command: The command line that repeats it, for the report.
         on_run: Called with the number of full steps after every run.
@@ -46,25 +46,25 @@ def compare(
     Raises:
         ZeusError: A folder that cannot be made, or the error of the first variant where none ran.
     """
-    options = options or CompareOptions()
+    options = options or MeasureOptions()
     if output is not None:
         make_folder(output)
     cache = VariantCache(output / "cells" if output else None)
-    bench = Bench(subject, options.numbers, options.timed, cache, on_run)
+    runner = Runner(subject, options.numbers, options.timed, cache, on_run)
     few = options.numbers[:_REFERENCE_SAMPLES]
-    eager = Bench(subject, few, few, cache, on_run)
+    eager = Runner(subject, few, few, cache, on_run)
     runnable = [variant for variant in variants if variant.setting.backend in subject.backends]
     if options.reference and EAGER in subject.backends:
         fulls = {(full := variant.find_full(EAGER)).key: full for variant in runnable}
         eager.run([full for key, full in fulls.items() if key not in {one.key for one in runnable}], rounds=1)
-    bench.run(runnable, options.rounds)
+    runner.run(runnable, options.rounds)
     if output is not None and options.trajectories:
-        bench.follow(runnable)
-    if not bench.records:
-        raise bench.errors[0]
-    comparison = _summarize(subject, variants, options, bench, eager, command)
+        runner.follow(runnable)
+    if not runner.records:
+        raise runner.errors[0]
+    comparison = _summarize(subject, variants, options, runner, eager, command)
     if output is not None:
-        records = {index: bench.records.get(variant.key) for index, variant in enumerate(variants)}
+        records = {index: runner.records.get(variant.key) for index, variant in enumerate(variants)}
         write_report(comparison, {index: record.images for index, record in records.items() if record}, output)
     return comparison
 
@@ -72,9 +72,9 @@ def compare(
 def _summarize(
     subject: Subject,
     variants: Sequence[Variant],
-    options: CompareOptions,
-    bench: Bench,
-    eager: Bench,
+    options: MeasureOptions,
+    runner: Runner,
+    eager: Runner,
     command: str | None,
 ) -> Comparison:
     notes = {
@@ -100,7 +100,7 @@ def _summarize(
         machine=describe_machine(),
         engines={name: subject.engines[name] for name in subject.backends},
         missing_metrics=(*absences, *(f"eager reference: {note}" for note in eager.notes.values())),
-        rows=make_rows(variants, untimed | bench.records, bench.notes | notes, options),
+        rows=make_rows(variants, untimed | runner.records, runner.notes | notes, options),
     )
 
 

@@ -6,7 +6,7 @@ from zeus_trt.evaluation.quality import METRICS, check_metrics
 
 
 @dataclass(frozen=True)
-class CompareOptions:
+class MeasureOptions:
     """How variants are measured.
 
     Args:

@@ -2,36 +2,18 @@
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from math import inf
+from typing import NamedTuple
 
 from zeus_trt.evaluation.comparison import Comparison, list_notes, pair_peers
 from zeus_trt.evaluation.row import QUALITY, SPEED, WHICH, Row
 from zeus_trt.evaluation.table import Table
 from zeus_trt.evaluation.verdict import RULE, judge
 
-GLOSSARY = (
-    ("full step, skipped step", "the denoiser runs; its output is predicted from earlier ones"),
-    ("r", "the ratio: skipped steps after each full one"),
-    ("NFE", "number of full steps of a run; caches are counted in equivalents, by floating-point operations"),
-    ("speed-up", "time of the full run / time of this run, both of one round: the median over the rounds, and the "
-     "interval in which it lies with 95 % (below six rounds the least and the largest)"),
-    ("bound", "solver evaluations / NFE: a run that makes NFE calls cannot be faster than that"),
-    ("run bound", "the bound of the whole run: text encoders and decoder take their time whatever is skipped"),
-    ("time, total", "of a batch, from the request to images on the host; time is the total of one image"),
-    ("engine, loop", "time inside the denoiser; the rest of the trajectory: solver, guidance, Python"),
-    ("PSNR", "similarity to the full run in dB, the mean over the images: 30 dB is an error of 3 % of the range (root "
-     "mean square), 40 dB 1 %, 50 dB 0.3 %"),
-    ("SSIM", "similarity of structure, 1 is equal"),
-    ("latents", "distance of the final latents to those of the full run, relative to their size"),
-    ("memory", "largest resident memory of the process while it ran"),
-)  # fmt: skip
 
-
-@dataclass(frozen=True)
-class Tile:
-    """One sample: PNGs of the full run, of the skipped run and of their difference, and what is written below."""
+class Tile(NamedTuple):
+    """One sample: PNGs of the full run, of the skipped run and of their difference, and the text below."""
 
     full: bytes
     skipped: bytes
@@ -39,17 +21,8 @@ class Tile:
     text: str
 
 
-@dataclass(frozen=True)
-class Figure:
-    """The samples of one row.
-
-    Args:
-        title: The row's name.
-        label: A short one.
-        text: What was measured.
-        side: Of the larger side of a picture, in pixels.
-        tiles: The samples.
-    """
+class Figure(NamedTuple):
+    """The samples of one row: its name, a short label, its figures, the larger side of a picture in pixels, tiles."""
 
     title: str
     label: str
@@ -58,29 +31,12 @@ class Figure:
     tiles: Sequence[Tile]
 
 
-@dataclass(frozen=True)
-class Scale:
-    """The colours of the differences.
-
-    Args:
-        colours: From no difference to ``top``, as CSS.
-        top: Levels of 255 that the last colour stands for.
-        largest: The largest difference of all, in levels.
-    """
+class Scale(NamedTuple):
+    """The colours of the differences, the levels of 255 of the last one, and the largest difference in levels."""
 
     colours: Sequence[str]
     top: int
     largest: float
-
-    @property
-    def ticks(self) -> list[str]:
-        """Numbers below the bar."""
-        return [f"{self.top * k / 4:g}" for k in range(5)]
-
-    @property
-    def note(self) -> str:
-        """What the last colour hides."""
-        return f"; the brightest stands for up to {self.largest:.0f}" if self.largest > self.top else ""
 
 
 def write_page(
@@ -113,7 +69,6 @@ def write_page(
         notes=list_notes(comparison),
         peers=peers.to_html() if peers else None,
         plots=plots,
-        glossary=GLOSSARY,
         command=comparison.settings.get("command"),
         facts=_list_facts(comparison),
     )

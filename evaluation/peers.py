@@ -107,81 +107,55 @@ def apply_peer(peer: Peer, module: torch.nn.Module, situation: Situation) -> Ite
 def _apply_diffusers(
     peer: Peer, module: torch.nn.Module, situation: Situation, read_timestep: Callable[[], float]
 ) -> None:
-    apply, config = _CONFIGS[peer.name](peer, module, situation, read_timestep)
+    from diffusers import hooks
+    from diffusers.hooks import mag_cache
+
+    apply: dict[str, Callable[..., None]] = {
+        "first-block-cache": hooks.apply_first_block_cache,
+        "taylorseer": hooks.apply_taylorseer_cache,
+        "pab": hooks.apply_pyramid_attention_broadcast,
+        "mag-cache": mag_cache.apply_mag_cache,
+        "faster-cache": hooks.apply_faster_cache,
+    }
+    config = _make_config(peer, module, situation, read_timestep)
     before = _count_hooks(module)
-    apply(module, config)
+    apply[peer.name](module, config)
     layers = _count_hooks(module) - before - (1 if peer.name == "faster-cache" else 0)
     if layers <= 0:
         raise UnsupportedError(f"it finds no layer of {type(module).__name__} that it knows")
 
 
-def _make_first_block_cache(peer: Peer, *_: Any) -> tuple[Callable[..., None], Any]:
+def _make_config(peer: Peer, module: torch.nn.Module, situation: Situation, read_timestep: Callable[[], float]) -> Any:
     from diffusers import hooks
 
-    return hooks.apply_first_block_cache, hooks.FirstBlockCacheConfig(threshold=peer.value)
-
-
-def _make_taylorseer(peer: Peer, module: torch.nn.Module, *_: Any) -> tuple[Callable[..., None], Any]:
-    from diffusers import hooks
-
-    config = hooks.TaylorSeerCacheConfig(
-        cache_interval=int(peer.value),
-        taylor_factors_dtype=torch.float32,
-        cache_identifiers=None if _has_joint_attention(module) else [_BLOCK_PARTS],
-    )
-    return hooks.apply_taylorseer_cache, config
-
-
-def _make_pab(
-    peer: Peer, module: torch.nn.Module, situation: Situation, read_timestep: Callable[[], float]
-) -> tuple[Callable[..., None], Any]:
-    from diffusers import hooks
-
-    config = hooks.PyramidAttentionBroadcastConfig(
-        spatial_attention_block_skip_range=int(peer.value), current_timestep_callback=read_timestep
-    )
-    return hooks.apply_pyramid_attention_broadcast, config
-
-
-def _make_mag_cache(peer: Peer, module: torch.nn.Module, situation: Situation, _: Any) -> tuple[Callable, Any]:
-    from diffusers import hooks
-    from diffusers.hooks import mag_cache
-
-    config = hooks.MagCacheConfig(
-        threshold=peer.value,
-        num_inference_steps=situation.num_evaluations,
-        mag_ratios=_calibrate_mag_cache(module, situation),
-    )
-    return mag_cache.apply_mag_cache, config
-
-
-def _make_faster_cache(
-    peer: Peer, module: torch.nn.Module, situation: Situation, read_timestep: Callable[[], float]
-) -> tuple[Callable[..., None], Any]:
-    from diffusers import hooks
-
-    config = hooks.FasterCacheConfig(
-        spatial_attention_block_skip_range=2,
-        unconditional_batch_skip_range=int(peer.value),
-        current_timestep_callback=read_timestep,
-        attention_weight_callback=lambda _: 0.3,
+    steps = int(peer.value)
+    match peer.name:
+        case "first-block-cache":
+            return hooks.FirstBlockCacheConfig(threshold=peer.value)
+        case "taylorseer":
+            layers = None if _has_joint_attention(module) else [_BLOCK_PARTS]
+            return hooks.TaylorSeerCacheConfig(
+                cache_interval=steps, taylor_factors_dtype=torch.float32, cache_identifiers=layers
+            )
+        case "pab":
+            return hooks.PyramidAttentionBroadcastConfig(
+                spatial_attention_block_skip_range=steps, current_timestep_callback=read_timestep
+            )
+        case "mag-cache":
+            ratios = _calibrate_mag_cache(module, situation)
+            return hooks.MagCacheConfig(
+                threshold=peer.value, num_inference_steps=situation.num_evaluations, mag_ratios=ratios
+            )
+    return hooks.FasterCacheConfig(
+        spatial_attention_block_skip_range=2, unconditional_batch_skip_range=steps,
+        current_timestep_callback=read_timestep, attention_weight_callback=lambda _: 0.3,
         is_guidance_distilled=not situation.guided,
+        tensor_format="BCHW" if situation.num_axes == 4 else "BCFHW",
         _unconditional_conditional_input_kwargs_identifiers=[
             "hidden_states", "encoder_hidden_states", "timestep", "attention_mask", "encoder_attention_mask",
             "class_labels", "sample",
         ],
-        tensor_format="BCHW" if situation.num_axes == 4 else "BCFHW",
     )  # fmt: skip
-    return hooks.apply_faster_cache, config
-
-
-_CONFIGS: dict[str, Callable[..., tuple[Callable[..., None], Any]]] = {
-    "first-block-cache": _make_first_block_cache,
-    "taylorseer": _make_taylorseer,
-    "pab": _make_pab,
-    "mag-cache": _make_mag_cache,
-    "faster-cache": _make_faster_cache,
-}
 
 
 def _has_joint_attention(module: torch.nn.Module) -> bool:

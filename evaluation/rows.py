@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from math import comb, isfinite
 from statistics import median
 
-from zeus_trt.evaluation.options import CompareOptions
+from zeus_trt.evaluation.options import MeasureOptions
 from zeus_trt.evaluation.pipeline_workload import EAGER
 from zeus_trt.evaluation.quality import UNMEASURED, Quality, measure_psnr, measure_quality
 from zeus_trt.evaluation.row import SPREAD_LIMIT, Row, Speedup, Times
@@ -15,7 +15,7 @@ from zeus_trt.evaluation.variants import Variant
 
 
 def make_rows(
-    variants: Sequence[Variant], records: Mapping[str, Record], notes: Mapping[str, str], options: CompareOptions
+    variants: Sequence[Variant], records: Mapping[str, Record], notes: Mapping[str, str], options: MeasureOptions
 ) -> tuple[Row, ...]:
     """Makes one row per variant.
 
@@ -62,7 +62,7 @@ def _find_references(variant: Variant, variants: Sequence[Variant], records: Map
     )
 
 
-def _fill(row: Row, variant: Variant, record: Record, references: _References, options: CompareOptions) -> Row:
+def _fill(row: Row, variant: Variant, record: Record, references: _References, options: MeasureOptions) -> Row:
     rounds, num_images, metrics = options.rounds, len(options.timed), options.metrics
     full, eager = references.full, references.eager
     runs = pair_runs(record.runs, full.runs if full else ())[:rounds] or record.runs[:rounds]

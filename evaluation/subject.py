@@ -85,15 +85,23 @@ def open_subject(
     engines: dict[str, Denoiser] = {}
     facts: dict[str, EngineFacts] = {}
     asked: list[str] = []
-    for given in dict.fromkeys([*backends, *([EAGER] if eager else [])]):
-        name, engine, found = _open_engine(bundle, given, eager)
-        facts[name] = found
-        engines |= {name: engine} if engine else {}
-        asked += [name] if given in backends else []
+    for name in dict.fromkeys([*backends, *([EAGER] if eager else [])]):
+        try:
+            start = read_clock()
+            engine = _open(bundle, name, eager)
+            seconds = read_clock() - start
+        except ZeusError as error:
+            facts[name] = EngineFacts(problem=str(error))
+        else:
+            asked += [engine.backend] if name == "auto" else []
+            name = engine.backend if name == "auto" else name
+            engines[name], facts[name] = engine, _describe(engine, seconds)
+        asked += [name] if name in backends else []
     if not any(name in engines for name in asked):
         raise ZeusError(next(fact.problem for fact in facts.values() if fact.problem))
     workload = SessionWorkload(bundle, labels, guidance_scale, seed, engines)
-    manifest, names = bundle.manifest, tuple(dict.fromkeys(asked))
+    manifest = bundle.manifest
+    names = tuple(dict.fromkeys(asked))
     return Subject(manifest.model, workload, facts, names, eager.denoiser if eager else None, manifest.denoiser_class)
 
 
@@ -117,10 +125,13 @@ def describe_pipeline(workload: PipelineWorkload, backends: Sequence[str] = ("au
             continue
         if workload.bundle is None:
             raise ZeusError(f"backend: got {name} for a pipeline alone; expected its bundle too. Give BUNDLE --model.")
-        name, engine, found = _open_engine(workload.bundle, name)
-        facts[name] = found
-        if engine:
-            engine.close()
+        try:
+            start = read_clock()
+            with choose_engine(workload.bundle, name)[0] as engine:
+                name = engine.backend
+                facts[name] = _describe(engine, read_clock() - start)
+        except ZeusError as error:
+            facts[name] = EngineFacts(problem=str(error))
         asked.append(name)
     name = str(workload.describe()["model"])
     return Subject(Path(name).name, workload, facts, tuple(dict.fromkeys(asked)), module, type(module).__name__)
@@ -133,27 +144,10 @@ def check_backends(backends: Sequence[str]) -> None:
             raise ZeusError(f"backend: got {name!r}; expected some of {', '.join(KNOWN_BACKENDS)}. Choose among these.")
 
 
-def _open_engine(bundle: Bundle, backend: str, eager: Model | None = None) -> tuple[str, Engine | None, EngineFacts]:
-    """Opens an engine, and times that: its name, the engine unless it does not open, and its facts."""
-    start = read_clock()
-    try:
-        engine: Engine
-        if backend == EAGER and eager:
-            engine = EagerEngine(eager.denoiser, bundle.manifest.inputs)
-        else:
-            engine = choose_engine(bundle, backend)[0]
-    except ZeusError as error:
-        return backend, None, EngineFacts(problem=str(error))
-    seconds, info, record = read_clock() - start, engine.info, engine.record
-    identity = {
-        "backend": info.backend,
-        "precision": info.precision,
-        "device": str(info.device),
-        "bytes": info.bytes,
-        "key": record.key if record else None,
-    }
-    name = engine.backend if backend == "auto" else backend
-    return name, engine, EngineFacts(identity, seconds, record.build_seconds if record else None)
+def _open(bundle: Bundle, backend: str, eager: Model | None) -> Engine:
+    if backend == EAGER and eager:
+        return EagerEngine(eager.denoiser, bundle.manifest.inputs)
+    return choose_engine(bundle, backend)[0]
 
 
 def _open_bundle(path: Path, model: str | Path | None, folder: Path | None) -> tuple[Bundle, Model | None]:
@@ -183,3 +177,15 @@ def _export(path: Path, eager: Model, folder: Path | None) -> Bundle:
         if found.manifest.weights_sha256 == eager.weights_sha256 and found.manifest.versions == versions:
             return found
     return export_bundle(path, target, overwrite=True)
+
+
+def _describe(engine: Engine, seconds: float) -> EngineFacts:
+    info, built = engine.info, engine.record
+    identity = {
+        "backend": info.backend,
+        "precision": info.precision,
+        "device": str(info.device),
+        "bytes": info.bytes,
+        "key": built.key if built else None,
+    }
+    return EngineFacts(identity, seconds, built.build_seconds if built else None)

@@ -83,12 +83,7 @@ class VariantCache:
         if len(record.runs) == 1 or not tensors.is_file():
             with write_atomically(tensors) as path:
                 save_file({"latents": record.latents.contiguous(), "images": record.images.contiguous().clone()}, path)
-        data = {
-            "meaning": meaning,
-            "runs": [asdict(run) for run in record.runs],
-            "trajectory_errors": record.trajectory_errors,
-            "nfe_equivalent": record.nfe_equivalent,
-        }
+        data = asdict(_File(meaning, record.runs, record.trajectory_errors, record.nfe_equivalent))
         with write_atomically(self._folder / f"{key}.json") as path:
             path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
 

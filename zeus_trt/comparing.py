@@ -10,7 +10,7 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation import compare as comparisons
 from zeus_trt.evaluation.compare import make_folder
 from zeus_trt.evaluation.comparison import Comparison
-from zeus_trt.evaluation.options import CompareOptions
+from zeus_trt.evaluation.options import MeasureOptions
 from zeus_trt.evaluation.peers import Peer
 from zeus_trt.evaluation.quality import METRICS
 from zeus_trt.evaluation.subject import EAGER, Subject, describe_pipeline, open_subject
@@ -58,7 +58,7 @@ def compare(
         labels: Class labels, one per sample, in turn.
         guidance_scale: The pipeline's own by default, else as in ``choose_guidance``; 1 turns it off.
         seed: Sample k draws its noise from seed + k.
-        num_images: As in ``CompareOptions``, and so on.
+        num_images: As in ``MeasureOptions``, and so on.
         mode: As in ``Session.generate``; a pipeline has its own loop.
 
     Raises:
@@ -72,7 +72,7 @@ def compare(
         output=output,
     )  # fmt: skip
     parsed = [peer for text in peers for peer in Peer.parse(text)]
-    options = CompareOptions(num_images, rounds, METRICS if metrics is None else tuple(metrics))
+    options = MeasureOptions(num_images, rounds, METRICS if metrics is None else tuple(metrics))
     for count in steps:
         check_run(count, num_images, seed)
     backends = (*backends, EAGER) if parsed and EAGER not in backends else tuple(backends)

@@ -29,7 +29,7 @@ def run_demo(
         say: Takes a line of progress.
     """
     from zeus_trt.evaluation.compare import compare
-    from zeus_trt.evaluation.options import CompareOptions
+    from zeus_trt.evaluation.options import MeasureOptions
     from zeus_trt.evaluation.subject import open_subject
     from zeus_trt.evaluation.variants import Grid, make_variants
     from zeus_trt.repeat import write_command
@@ -38,7 +38,7 @@ def run_demo(
     with as_file(files("zeus_trt.demo_models") / "digits-unet-flow") as model:
         subject = open_subject(model, folder=output, seed=7)
     say(f"sampling {num_images} digits with r = 0, 2, 3, 4 ...")
-    options = CompareOptions(num_images, rounds, timed_images=1)
+    options = MeasureOptions(num_images, rounds, timed_images=1)
     command = write_command("demo", run_demo, output=output, num_images=num_images, rounds=rounds)
     variants = make_variants(subject.workload, Grid())
     return compare(subject, variants, options, output=output, on_run=on_run, command=command)

@@ -1,18 +1,17 @@
 """Calibration from end to end on toy denoisers: what is chosen, what is written, what is refused."""
 
-import dataclasses
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from diffusers import FlowMatchEulerDiscreteScheduler
 from toy_workload import ToyWorkload
 
 from zeus_trt.calibration.bench import Bench
-from zeus_trt.calibration.calibrate import Samples, calibrate
+from zeus_trt.calibration.calibrate import Samples, Task
 from zeus_trt.calibration.goals import Goal, check_plan, nfe_for_speedup, reach
 from zeus_trt.calibration.pareto import list_budgets, trace_pareto
-from zeus_trt.calibration.task import Task
 from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.workload import make_full_setting
 from zeus_trt.zeus_graph import Plan
@@ -117,7 +116,7 @@ def test_another_solver_length_or_model_is_refused_and_guidance_is_told(found):
     with pytest.raises(ZeusError, match="solver"):
         check(found, ToyWorkload(make_scheduler=lambda: FlowMatchEulerDiscreteScheduler(shift=3.0)))
     with pytest.raises(ZeusError, match="model weights"):
-        check(dataclasses.replace(found, workload={"weights_sha256": "cd" * 32}))
+        check(replace(found, workload={"weights_sha256": "cd" * 32}))
     assert found.list_differences(ToyWorkload().describe(), "onnxruntime") == []
     (told,) = found.list_differences(ToyWorkload(guidance=4.0).describe(), "onnxruntime")
     assert "guidance_scale 1.0, and runs with 4.0" in told
@@ -195,10 +194,10 @@ def test_max_calls_is_kept(task):
     stats = task.record()
     for limit in (950, 1000, 10_000):
         bench = Bench(task.workload, task.setting)
-        found = calibrate(task.workload, stats, bench, 8, samples=SAMPLES, max_calls=limit)
+        found = replace(task, max_calls=limit).calibrate(stats, bench, 8)
         assert found.calls["measuring"] == bench.calls <= limit
     with pytest.raises(ZeusError, match="max_calls: got 100; expected at least"):
-        calibrate(task.workload, stats, Bench(task.workload, task.setting), 8, samples=SAMPLES, max_calls=100)
+        replace(task, max_calls=100).calibrate(stats, task.bench(), 8)
 
 
 def test_pareto(tmp_path):

@@ -10,10 +10,9 @@ import pytest
 from checkout import ROOT
 from toy_workload import ToyWorkload
 
-from zeus_trt.calibration.calibrate import Samples
+from zeus_trt.calibration.calibrate import Samples, Task
 from zeus_trt.calibration.goals import Goal, reach
 from zeus_trt.calibration.record import make_tag
-from zeus_trt.calibration.task import Task
 from zeus_trt.calibration.trajectory_stats import TrajectoryStats
 from zeus_trt.evaluation.workload import make_full_setting
 
@@ -21,9 +20,8 @@ CALIBRATE = """
 import os, signal, sys
 from pathlib import Path
 from toy_workload import ToyWorkload
-from zeus_trt.calibration.calibrate import Samples
+from zeus_trt.calibration.calibrate import Samples, Task
 from zeus_trt.calibration.goals import Goal, reach
-from zeus_trt.calibration.task import Task
 from zeus_trt.evaluation.workload import make_full_setting
 
 left = int(sys.argv[2])

@@ -13,7 +13,7 @@ from toy_subject import ToyEngine, make_subject
 from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.compare import compare
 from zeus_trt.evaluation.memory import peak_memory_mib, reset_peak_memory
-from zeus_trt.evaluation.options import CompareOptions
+from zeus_trt.evaluation.options import MeasureOptions
 from zeus_trt.evaluation.peers import Peer
 from zeus_trt.evaluation.report import FILES
 from zeus_trt.evaluation.row import Times
@@ -31,7 +31,7 @@ def bundle(digits_bundle):
 
 def run(subject, output=None, rounds=2, on_run=None, trajectories=True, **grid):
     grid = {"ratios": (2, 4), "steps": (10,), "backends": subject.asked, **grid}
-    options = CompareOptions(num_images=3, rounds=rounds, trajectories=trajectories)
+    options = MeasureOptions(num_images=3, rounds=rounds, trajectories=trajectories)
     variants = make_variants(subject.workload, Grid(**grid))
     return compare(subject, variants, options, output=output, on_run=on_run)
 

@@ -9,7 +9,7 @@ import pytest
 from toy_subject import ToyEngine, make_subject
 
 from zeus_trt.evaluation.compare import compare
-from zeus_trt.evaluation.options import CompareOptions
+from zeus_trt.evaluation.options import MeasureOptions
 from zeus_trt.evaluation.plots import find_front
 from zeus_trt.evaluation.variants import Grid, make_variants
 
@@ -37,7 +37,7 @@ def page(digits_bundle, tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
     subject = make_subject(digits_bundle("unet-flow"), onnxruntime=ToyEngine())
     variants = make_variants(subject.workload, Grid(ratios=(2, 4), steps=(10,)))
-    compare(subject, variants, CompareOptions(num_images=10, rounds=1), output=folder)
+    compare(subject, variants, MeasureOptions(num_images=10, rounds=1), output=folder)
     return folder / "report.html"
 
 

@@ -10,7 +10,7 @@ from diffusers.hooks import HookRegistry, ModelHook
 from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.compare import compare
 from zeus_trt.evaluation.comparison import pair_peers
-from zeus_trt.evaluation.options import CompareOptions
+from zeus_trt.evaluation.options import MeasureOptions
 from zeus_trt.evaluation.peers import PEERS, Peer, Situation, UnsupportedError, apply_peer
 from zeus_trt.evaluation.subject import open_subject
 from zeus_trt.evaluation.variants import Grid, make_variants
@@ -28,7 +28,7 @@ def compared(request, digits_bundle, one_thread):
     subject = open_subject(digits_bundle("dit-flow"), model=model, backends=("eager",), guidance_scale=2.0)
     peers = [peer for name in request.param for peer in Peer.parse(name)]
     variants = make_variants(subject.workload, Grid(("eager",), ratios=(2, 4), steps=(STEPS,), peers=peers))
-    return compare(subject, variants, CompareOptions(num_images=2, rounds=1)), subject
+    return compare(subject, variants, MeasureOptions(num_images=2, rounds=1)), subject
 
 
 def find_rows(compared, name):

@@ -12,7 +12,7 @@ from toy_subject import ToyEngine, make_subject
 from zeus_trt import comparing
 from zeus_trt.evaluation import report
 from zeus_trt.evaluation.compare import compare
-from zeus_trt.evaluation.options import CompareOptions
+from zeus_trt.evaluation.options import MeasureOptions
 from zeus_trt.evaluation.report import write_report
 from zeus_trt.evaluation.row import Speedup
 from zeus_trt.evaluation.variants import Grid, make_variants
@@ -29,7 +29,7 @@ def bundle(digits_bundle):
 def comparison(bundle):
     subject = make_subject(bundle)
     variants = make_variants(subject.workload, Grid(ratios=(2, 4), steps=(10,)))
-    return compare(subject, variants, CompareOptions(num_images=2, rounds=1))
+    return compare(subject, variants, MeasureOptions(num_images=2, rounds=1))
 
 
 def test_the_picture_carries_the_marks_of_the_table(comparison, tmp_path, monkeypatch):
@@ -108,7 +108,7 @@ def test_a_row_that_is_added_later_gets_its_full_runs_beside_it(bundle, tmp_path
     def run(ratios, engine):
         subject = make_subject(bundle, onnxruntime=engine)
         variants = make_variants(subject.workload, Grid(ratios=ratios, steps=(10,)))
-        return compare(subject, variants, CompareOptions(1, rounds=2, trajectories=False), output=tmp_path)
+        return compare(subject, variants, MeasureOptions(1, rounds=2, trajectories=False), output=tmp_path)
 
     run((2,), ToyEngine())
     engine = ToyEngine()

@@ -10,7 +10,7 @@ from diffusers import DiffusionPipeline
 from toy_subject import ToyEngine, make_subject
 
 from zeus_trt.evaluation.compare import compare
-from zeus_trt.evaluation.options import CompareOptions
+from zeus_trt.evaluation.options import MeasureOptions
 from zeus_trt.evaluation.pipeline_workload import PipelineWorkload
 from zeus_trt.evaluation.subject import describe_pipeline
 from zeus_trt.evaluation.timing import time_run
@@ -97,7 +97,7 @@ def test_a_pipeline_has_a_column_for_every_part_and_a_bound_of_the_whole_run(tmp
     assert "unet" not in workload.parts
     subject = describe_pipeline(workload)
     variants = make_variants(workload, Grid(subject.asked, ratios=(2,), steps=(6,)))
-    result = compare(subject, variants, CompareOptions(num_images=1, rounds=1, trajectories=False))
+    result = compare(subject, variants, MeasureOptions(num_images=1, rounds=1, trajectories=False))
     names = [column.name for column in result.table.columns]
     assert {"text encoder", "decoder (vae)", "run bound"} <= set(names)
     for row in result.rows:
@@ -111,7 +111,7 @@ def test_a_pipeline_has_a_column_for_every_part_and_a_bound_of_the_whole_run(tmp
 def test_a_bundle_has_no_such_columns(digits_bundle):
     subject = make_subject(digits_bundle("unet-flow"))
     variants = make_variants(subject.workload, Grid(ratios=(2,), steps=(6,)))
-    result = compare(subject, variants, CompareOptions(num_images=1, rounds=1))
+    result = compare(subject, variants, MeasureOptions(num_images=1, rounds=1))
     assert all(row.times.parts_ms == {} for row in result.rows)
     assert not {"run bound", "decoder (vae)"} & {column.name for column in result.table.columns}
 
@@ -129,7 +129,7 @@ def test_short_rounds_time_some_images_and_make_all(digits_bundle, clock):
     subject = make_subject(digits_bundle("unet-flow"), onnxruntime=Counting())
     variants = make_variants(subject.workload, Grid(ratios=(2,), steps=(6,)))
     nfe = variants[1].setting.plan.nfe
-    options = CompareOptions(num_images=4, timed_images=1, rounds=3, reference=False, trajectories=False)
+    options = MeasureOptions(num_images=4, timed_images=1, rounds=3, reference=False, trajectories=False)
     result = compare(subject, variants, options)
     assert sizes == [4] * (6 + nfe) + [1] * (2 + 3 * (6 + nfe))  # samples; the warm-up and three rounds
     full, skipped = result.rows

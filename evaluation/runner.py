@@ -23,7 +23,7 @@ from zeus_trt.runtime import Step
 _TRAJECTORY_SAMPLES = 2  # the error along the trajectory is measured on the first few
 
 
-class Bench:
+class Runner:
     """Measures variants, and keeps a record of each.
 
     Args:
