@@ -68,8 +68,9 @@ class TaskOptions:
     on_calls: Callable[[int], Any] | None = None
 
     def __post_init__(self) -> None:
-        numbers = [check_count(name, getattr(self, name), 1) for name in _NUMBERS]
-        check_run(self.steps, sum(numbers), self.seed)
+        for name in _NUMBERS:
+            check_count(name, getattr(self, name), 1)
+        check_run(self.steps, sum(getattr(self, name) for name in _NUMBERS), self.seed)
 
 
 def open_task(model: str, options: TaskOptions) -> Task:
