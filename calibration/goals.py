@@ -1,4 +1,4 @@
-"""What a user asks of calibration: a budget, a speed-up or a quality."""
+"""The goal of a calibration: a budget, a speed-up or a quality."""
 
 import math
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ class Goal:
         min_psnr: PSNR in dB to the full run, at least.
 
     Raises:
-        ZeusError: None of them, more than one, or one that is no number.
+        ZeusError: Not exactly one of them, or one that is no number.
     """
 
     nfe: int | None = None
@@ -31,7 +31,7 @@ class Goal:
         given = [name for name, value in vars(self).items() if value is not None]
         if len(given) != 1:
             raise ZeusError(
-                f"goal: got {', '.join(given) or 'none'}; expected one of nfe (the budget), speedup and min_psnr. "
+                f"goal: got {', '.join(given) or 'nothing'}; expected one of nfe (the budget), speedup and min_psnr. "
                 "Give one of them."
             )
         if self.nfe is not None:

@@ -62,7 +62,7 @@ def record(
         if on_calls:
             on_calls(part.calls)
     if stats is None:
-        raise ZeusError("trajectories: got none; expected one at least. Give more.")
+        raise ZeusError("trajectories: got 0; expected one at least. Give more.")
     asked = [stats.numbers.index(number) for number in numbers]
     calls = stats.calls * len(asked) // len(stats.numbers)  # every trajectory takes as many
     return TrajectoryStats(stats.products[asked], stats.responses[asked], tuple(numbers), tag, calls)
@@ -133,7 +133,7 @@ def _record_batch(
 
 
 class _Probe:
-    """Follows how far a skipped run has moved from the full one, by the solver's matrices."""
+    """Computes how far a skipped run has moved from the full one, by the solver's matrices."""
 
     def __init__(self, program: SolverProgram, outputs: Sequence[torch.Tensor], responses: np.ndarray):
         self._program, self._outputs, self._responses = program, outputs, responses

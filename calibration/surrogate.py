@@ -83,10 +83,10 @@ class Surrogate:
             if skipped.size:
                 past = recent[skipped]
                 features = used[skipped[:, None], past]
-                wanted = np.broadcast_to(self._psi[step], (skipped.size, rank))
+                target = np.broadcast_to(self._psi[step], (skipped.size, rank))
                 if matrix[0, -1]:  # some solvers put an output into their history only
-                    wanted = wanted - (matrix[0, :-1] @ moved[skipped]) / matrix[0, -1]
-                fitted = self._fit_step(step, past, known[skipped], features, wanted)
+                    target = target - (matrix[0, :-1] @ moved[skipped]) / matrix[0, -1]
+                fitted = self._fit_step(step, past, known[skipped], features, target)
                 output[skipped] = (fitted[:, None] @ features)[:, 0]
                 sources[skipped, step], weights[skipped, step] = past, fitted
             used[:, step] = output
@@ -97,14 +97,14 @@ class Surrogate:
         return Fit(full, sources, weights, np.square(moved[:, 0]).sum(axis=1))
 
     def _fit_step(
-        self, step: int, past: np.ndarray, known: np.ndarray, features: np.ndarray, wanted: np.ndarray
+        self, step: int, past: np.ndarray, known: np.ndarray, features: np.ndarray, target: np.ndarray
     ) -> np.ndarray:
         slope = (step - past[:, 0]) / (past[:, 0] - past[:, 1])
         line = np.zeros(past.shape)
         line[:, 0], line[:, 1] = 1 + slope, -slope
-        there = np.arange(self._order) < known[:, None]
-        differences = (self._differences @ features) * there[:, :, None]
-        missing = wanted - (line[:, None] @ features)[:, 0]
+        exists = np.arange(self._order) < known[:, None]
+        differences = (self._differences @ features) * exists[:, :, None]
+        missing = target - (line[:, None] @ features)[:, 0]
         products = differences @ differences.swapaxes(1, 2)
         squares = np.einsum("pkk->pk", products)
         products = products + np.eye(self._order) * np.where(squares > 0, _RIDGE * squares, 1.0)[:, None]

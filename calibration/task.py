@@ -78,7 +78,7 @@ def open_task(model: str, options: TaskOptions) -> Task:
 
     Args:
         model: A bundle, a pipeline folder, or a pipeline's id on the hub.
-        options: What is asked of it.
+        options: Solver, samples, engine.
 
     Raises:
         ZeusError: No such model, prompts that are missing or have no use, or a solver that cannot be traced.
@@ -124,7 +124,7 @@ def _open_workload(model: str, options: TaskOptions) -> tuple[Workload, Bundle |
 
 
 def read_prompts(file: Path | None) -> list[str]:
-    """The prompts in a file, one per line; none without a file.
+    """The prompts in a file, one per line; an empty list without a file.
 
     Raises:
         ZeusError: A file that does not read.

@@ -44,7 +44,7 @@ def compare(
         on_run: Called with the number of full steps after every run.
 
     Raises:
-        ZeusError: A folder that cannot be made, or the error of the first variant where none ran.
+        ZeusError: A folder that cannot be made, or the first error where no variant ran.
     """
     options = options or MeasureOptions()
     if output is not None:

@@ -15,7 +15,7 @@ from zeus_trt.evaluation.table import Column, Table
 
 @dataclass(frozen=True)
 class EngineFacts:
-    """An engine that was opened.
+    """The facts of an engine.
 
     Args:
         identity: All that distinguishes it from others, as JSON data.

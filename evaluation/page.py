@@ -45,8 +45,8 @@ def write_page(
     """The page as HTML text.
 
     Args:
-        comparison: What was found.
-        plots: PNGs by what they show.
+        comparison: The rows.
+        plots: PNGs by their titles.
         figures: The samples of every row that has a full run.
         scale: Of the differences in ``figures``.
     """
@@ -80,7 +80,7 @@ def _choose(comparison: Comparison, part: str) -> Table:
 
 
 def _list_stats(row: Row) -> list[tuple[str, str]]:
-    """The figures behind the verdict, each with what it is."""
+    """The figures behind the verdict, each with its meaning."""
     stats = []
     if speedup := row.speedup:
         spread = f"{speedup.low:.2f} to {speedup.high:.2f} in {speedup.num_rounds} rounds"

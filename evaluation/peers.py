@@ -23,7 +23,7 @@ PEERS: dict[str, tuple[float, ...]] = {
     "faster-cache": (2, 5),
     "cache-dit": (0.08, 0.24),
 }
-"""Name -> the values of its one dial that are tried: a threshold, or the number of steps that a cache lives."""
+"""Name -> the values of its one setting: a threshold, or the number of steps that a cache is used for."""
 
 _CONTEXT = "all rows"  # guidance is one batched call here, so one history serves all rows
 _BLOCK_PARTS = r".*blocks\.\d+\.(attn\d|ff)"  # attention and feed-forward of a block, as in the method's paper
@@ -31,16 +31,16 @@ _HOOKED = ("forward", "_diffusers_hook", "_cache_config")  # what diffusers leav
 
 
 class UnsupportedError(Exception):
-    """A peer cannot accelerate this model; the message says why."""
+    """A peer cannot accelerate this model; the message has the reason."""
 
 
 @dataclass(frozen=True)
 class Peer:
-    """An acceleration at one position of its dial.
+    """An acceleration at one value of its setting.
 
     Args:
         name: One of ``PEERS``.
-        value: The dial.
+        value: The setting.
     """
 
     name: str
@@ -67,14 +67,14 @@ class Peer:
 
 @dataclass(frozen=True)
 class Situation:
-    """What a peer knows about the runs.
+    """The facts about a run that a peer needs.
 
     Args:
         num_evaluations: Calls of the denoiser per run.
         guided: Whether the batch is unconditional rows first, then conditional ones.
         num_axes: Of the latents.
-        run: Makes one run; what a calibration needs.
-        calibrated: What calibrations found, kept for the next run.
+        run: Makes one run, for a peer that calibrates itself.
+        calibrated: Results of such calibrations, kept for the next run.
     """
 
     num_evaluations: int
@@ -215,7 +215,7 @@ def _cache_context(module: torch.nn.Module) -> contextlib.AbstractContextManager
 
 @contextmanager
 def _watch_timestep(module: torch.nn.Module) -> Iterator[Callable[[], float]]:
-    """Yields a function that says the timestep of the current call, on the scale of 0 to 1000."""
+    """Yields a function that returns the timestep of the current call, on the scale of 0 to 1000."""
     seen, largest = 0.0, 0.0
 
     def note(_: torch.nn.Module, args: tuple, inputs: dict[str, Any]) -> None:
@@ -233,7 +233,7 @@ def _watch_timestep(module: torch.nn.Module) -> Iterator[Callable[[], float]]:
 
 @contextmanager
 def _restored(module: torch.nn.Module) -> Iterator[None]:
-    """Removes every hook that diffusers lays on ``module`` and its parts inside the block."""
+    """Removes every hook that diffusers adds to ``module`` and its parts inside the block."""
     before = {part: {name: vars(part)[name] for name in _HOOKED if name in vars(part)} for part in module.modules()}
     known = {part: set(was["_diffusers_hook"].hooks) for part, was in before.items() if "_diffusers_hook" in was}
     try:
@@ -254,7 +254,7 @@ def _restored(module: torch.nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silences what the caches log about themselves, and torch's warnings about the functions that they use."""
+    """Silences the logs of the caches, and torch's warnings about the functions that they use."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -20,7 +20,7 @@ def plot_speedup(comparison: Comparison) -> bytes:
 
     Speed-ups that are not measurable are hollow, and not on the front.
     """
-    figure, axes = _make_figure()
+    figure, axes = make_figure()
     points = [
         (row.speedup, row.to_full.psnr_db, name, row)
         for row, name in zip(comparison.rows, comparison.names, strict=True)
@@ -49,7 +49,7 @@ def plot_speedup(comparison: Comparison) -> bytes:
     axes.margins(x=0.12, y=0.12)
     if points:
         axes.legend(frameon=False, fontsize=9)
-    return _save(figure)
+    return encode_figure(figure)
 
 
 def find_front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -64,7 +64,7 @@ def find_front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float
 def plot_trajectories(comparison: Comparison) -> bytes:
     """Error of the latents after every step, against the full run."""
     shown = sum(bool(row.trajectory_errors and any(row.trajectory_errors)) for row in comparison.rows)
-    figure, axes = _make_figure(4.0 + 0.18 * max(shown - 4, 0))
+    figure, axes = make_figure(4.0 + 0.18 * max(shown - 4, 0))
     for row, name in zip(comparison.rows, comparison.names, strict=True):
         errors = row.trajectory_errors
         if errors and any(errors):
@@ -74,18 +74,18 @@ def plot_trajectories(comparison: Comparison) -> bytes:
     axes.set(xlabel="step", ylabel="|latents - full| / |full|", yscale="log")
     if axes.lines:
         figure.legend(loc="outside lower center", frameon=False, fontsize=8, ncols=4 if shown <= 4 else 1)
-    return _save(figure)
+    return encode_figure(figure)
 
 
 def plot_plans(comparison: Comparison) -> bytes:
-    """What happens at each step, a strip per plan."""
+    """The kind of each step, a strip per plan."""
     from matplotlib.patches import Patch
 
     names: dict[str, str] = {}
     for row in comparison.rows:
         if not row.peer:
             names.setdefault(row.plan, f"{row.label}, {row.plan.count('F')} of {len(row.plan)}")
-    figure, axes = _make_figure(height=1.0 + 0.32 * len(names))
+    figure, axes = make_figure(height=1.0 + 0.32 * len(names))
     for height, plan in enumerate(names):
         colours = [_COLOURS[kind] for kind in plan]
         axes.barh([height] * len(plan), [0.9] * len(plan), left=range(len(plan)), height=0.7, color=colours)
@@ -93,19 +93,21 @@ def plot_plans(comparison: Comparison) -> bytes:
     axes.invert_yaxis()
     patches = [Patch(color=colour, label=_MEANINGS[kind]) for kind, colour in _COLOURS.items()]
     figure.legend(handles=patches, loc="outside upper right", ncols=3, frameon=False, fontsize=8)
-    return _save(figure)
+    return encode_figure(figure)
 
 
-def _make_figure(height: float = 4.0) -> tuple[Any, Any]:
+def make_figure(height: float = 4.0, width: float = 6.4) -> tuple[Any, Any]:
+    """A figure of this size in inches, and its axes."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6.4, height), layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
     return figure, axes
 
 
-def _save(figure: Any) -> bytes:
+def encode_figure(figure: Any, dpi: int = 160) -> bytes:
+    """The figure as a PNG."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=160)
+    figure.savefig(buffer, format="png", dpi=dpi)
     return buffer.getvalue()

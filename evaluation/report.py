@@ -27,7 +27,7 @@ _PLOTS = (
     "what happens at each step",
 )
 _SHOWN = 16  # samples of a picture
-_TOPS = (1, 2, 4, 8, 16, 32, 64, 128, 255)  # levels that the brightest colour of a difference may stand for
+_TOPS = (1, 2, 4, 8, 16, 32, 64, 128, 255)  # levels of the brightest colour of a difference, the first that fits
 _CLIPPED = 0.001  # of the worst row's pixels may be brighter
 
 
@@ -35,9 +35,9 @@ def write_report(comparison: Comparison, images: Mapping[int, torch.Tensor], out
     """Writes ``FILES``.
 
     Args:
-        comparison: What was found.
+        comparison: The rows.
         images: Row number -> its samples, (batch, [frames,] channels, height, width), -1..1.
-        output: A folder that is there.
+        output: A folder that exists.
     """
     rows, names = comparison.rows, comparison.names
     shown = {index: pixels[:_SHOWN] for index, pixels in images.items()}

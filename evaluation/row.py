@@ -62,7 +62,7 @@ class Speedup:
     num_rounds: int
 
     def is_measurable(self, bound: float | None = None) -> bool:
-        """Whether the gain, of at most ``bound``, is larger than the spread of the rounds; a single round has none."""
+        """Whether the gain, of at most ``bound``, is larger than the spread of the rounds, which is 0 for one round."""
         return self.high - self.low < abs(min(self.median, bound or math.inf) - 1)
 
     def describe(self, bound: float | None = None) -> str:
@@ -207,7 +207,7 @@ def _show_psnr(row: Row, quality: Quality) -> str:
 
 
 def list_columns(rows: Sequence[Row]) -> list[Column]:
-    """The columns of a comparison, with one for every other part of a pipeline; in the report all of them."""
+    """All columns of a comparison, with one for every other part of a pipeline."""
     parts = dict.fromkeys(name for row in rows if row.times for name in row.times.parts_ms)
     names = {name: {"vae": "decoder (vae)"}.get(name, name.replace("_", " ")) for name in parts}
     run_bound = Column("run bound", "x", lambda row: _show(row.run_bound, ".2f"), SPEED, 3)

@@ -90,7 +90,7 @@ class NamedPlan:
             window: The window of a preset.
 
         Raises:
-            ZeusError: ``source`` is none of these.
+            ZeusError: A preset, plan or file that does not exist or does not read.
         """
         if isinstance(source, str) and source in PRESETS:
             return cls(source, choose_plan(preset=source, window=window))
@@ -165,7 +165,7 @@ def make_variants(workload: Workload, grid: Grid) -> tuple[Variant, ...]:
     """Makes the variants of a grid. Every group begins with its full run, whether it is asked for or not.
 
     Raises:
-        ZeusError: An unknown solver, a wrong ratio, or a plan that fits none of the step counts.
+        ZeusError: An unknown solver, a wrong ratio, or a plan that does not fit any of the step counts.
     """
     counts = {(solver, num): workload.count_evaluations(num, solver) for solver in grid.solvers for num in grid.steps}
     for named in grid.plans:

@@ -29,13 +29,13 @@ RULE = (
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a comparison says.
+    """A sentence on a comparison.
 
     Args:
         sentence: The verdict.
         tone: ``good`` where it is faster and nothing is seen, ``bad`` where it should not be used like this, else
             ``fair``.
-        row: Number of the row that it speaks of; None without a skipped run.
+        row: Number of the row that the sentence is about; None without a skipped run.
     """
 
     sentence: str

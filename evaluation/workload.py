@@ -1,4 +1,4 @@
-"""What is sampled again and again: a model, its conditioning, and the noise of every sample by its number."""
+"""A model, its conditioning, and the noise of every sample by its number."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -49,12 +49,12 @@ class Setting:
 
 @dataclass(frozen=True)
 class Sample:
-    """What a run made.
+    """The samples of a run.
 
     Args:
         latents: Float32 (batch, ...), on the CPU.
         images: (batch, channels, height, width), or with frames before the channels; in -1..1.
-        report: What the run did.
+        report: Of the run.
     """
 
     latents: torch.Tensor
