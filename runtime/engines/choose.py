@@ -85,7 +85,9 @@ def check_device(device: str | torch.device) -> torch.device:
         raise ZeusError(f"device: got {show(device)}; expected cpu, cuda or cuda:N. Choose one of these.") from error
 
 
-def _open(bundle: Bundle, backend: str, device: torch.device, cuda_graph: bool, trust: bool, precision: str) -> Engine:
+def _open(
+    bundle: Bundle, backend: str, device: torch.device, cuda_graph: bool, trust: bool, precision: str | None
+) -> Engine:
     if cuda_graph and (backend == "onnxruntime" or device.type != "cuda"):
         raise ZeusError(
             f"cuda_graph: got it for {backend} on {device}; expected TensorRT or AOTInductor on a CUDA device. "
