@@ -67,7 +67,7 @@ class PipelineWorkload(Workload):
 
     @cached_property
     def _weights_sha256(self) -> str:
-        return digest_weights(next(iter(find_denoisers(self.pipeline).values())))
+        return digest_weights(next(iter(find_denoisers(self.pipeline).values())))[0]
 
     def describe(self) -> dict[str, Any]:
         return {

@@ -8,13 +8,14 @@ from zeus_trt.export.agreement import allowed, list_model_cases
 from zeus_trt.export.description import describe
 from zeus_trt.export.flat import export_capture
 from zeus_trt.export.folder import STEPS, open_folder, seal, write_solvers
-from zeus_trt.export.graph import write_rules
+from zeus_trt.export.graph import write_metadata
 from zeus_trt.export.loading import is_pipeline
 from zeus_trt.export.model import Model, describe_model, load_model
 from zeus_trt.export.precision import cast_capture, check_precision
 from zeus_trt.export.verification import verify_graph
 from zeus_trt.runtime.bundle.bundle import Bundle
-from zeus_trt.runtime.bundle.manifest import ONNX_FILE, Labels
+from zeus_trt.runtime.bundle.manifest import Graph, Labels, graph_name
+from zeus_trt.runtime.bundle.precision import Precision
 from zeus_trt.runtime.scheduler import load_scheduler
 
 
@@ -60,19 +61,17 @@ def export_bundle(
     check_precision(model.denoiser, precision, force)
     with open_folder(Path(output), overwrite) as folder:
         cast = cast_capture(captured, precision, keep_fp32)
-        rules = export_capture(cast, folder / ONNX_FILE)
+        onnx = folder / graph_name(precision)
+        rules = export_capture(cast, onnx)
         cases = allowed(list_model_cases(model), rules)
-        records = verify_graph(captured, folder / ONNX_FILE, cases, precision, keep_fp32, tolerance)
-        write_rules(folder / ONNX_FILE, rules)
+        records = verify_graph(captured, onnx, cases, precision, keep_fp32, tolerance)
+        write_metadata(onnx, rules, precision)
         write_solvers(load_scheduler(model.scheduler_config), steps, folder)
         manifest = describe(
             cast,
             rules,
-            records,
-            precision=precision,
-            keep_fp32=keep_fp32,
+            Graph(Precision(precision), tuple(keep_fp32), records),
             model=model.name,
-            weights_sha256=model.weights_sha256,
             prediction_type=model.prediction_type,
             labels=labels,
         )

@@ -11,10 +11,11 @@ import torch
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError, say_cause
 from zeus_trt.export.axes import Symbol
+from zeus_trt.export.border import Border
 from zeus_trt.export.capture import BATCHED, CONDITIONING, LATENTS, TIMESTEP, Capture, Input
+from zeus_trt.export.description import digest_weights
 from zeus_trt.export.loading import check_saved_adapters, say_dtype
 from zeus_trt.export.missing_weights import check_missing
-from zeus_trt.files import digest_file
 from zeus_trt.runtime.pipelines.arguments import flatten
 from zeus_trt.runtime.scheduler import read_config
 
@@ -68,13 +69,12 @@ def load_model(folder: str | Path) -> Model:
         )
     denoiser = _load_denoiser(folder / component)
     _check_inputs(denoiser)
-    weights = sorted((folder / component).glob("*.safetensors"))
     scheduler = read_config(folder / SCHEDULER_CONFIG)
     return Model(
         name=folder.resolve().name,
         component=component,
         denoiser=denoiser,
-        weights_sha256="+".join(digest_file(file) for file in weights),
+        weights_sha256=digest_weights(denoiser)[0],
         scheduler_config=folder / SCHEDULER_CONFIG,
         prediction_type=scheduler.get("prediction_type", "flow_prediction"),  # flow-matching ones have no such key
     )
@@ -140,13 +140,12 @@ def describe_model(model: Model) -> Capture:
     return Capture(
         component=model.component,
         denoiser=model.denoiser,
+        border=Border(model.latents_name, "timestep"),
         inputs=tuple(Input(name, name, inputs[name], axes[name], roles.get(name, CONDITIONING)) for name in inputs),
         symbols=(Symbol("batch", (EXAMPLE_BATCH,)),),
         constants={},
         guidance=BATCHED,
         guidance_factor=None,
-        timestep_scale=1.0,
         output_axes=axes[model.latents_name],
-        state_axes=axes[model.latents_name],
         arguments=flatten(inputs),
     )

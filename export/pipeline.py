@@ -7,10 +7,10 @@ from typing import Any
 
 from zeus_trt.export.agreement import list_all_cases, list_cases
 from zeus_trt.export.capture import capture
-from zeus_trt.export.description import describe, digest_weights
+from zeus_trt.export.description import describe
 from zeus_trt.export.flat import export_capture
 from zeus_trt.export.folder import STEPS, open_folder, seal, write_solvers
-from zeus_trt.export.graph import write_rules
+from zeus_trt.export.graph import write_metadata
 from zeus_trt.export.loading import load_pipeline
 from zeus_trt.export.missing_weights import check_weights
 from zeus_trt.export.precision import cast_capture, check_precision
@@ -19,7 +19,8 @@ from zeus_trt.export.runs import Settings
 from zeus_trt.export.settings import choose_settings
 from zeus_trt.export.verification import verify_graph
 from zeus_trt.runtime.bundle.bundle import Bundle
-from zeus_trt.runtime.bundle.manifest import ONNX_FILE
+from zeus_trt.runtime.bundle.manifest import Graph, graph_name
+from zeus_trt.runtime.bundle.precision import Precision
 
 
 def export_pipeline(
@@ -73,7 +74,7 @@ def export_pipeline(
     check_precision(captured.denoiser, precision, force)
     with open_folder(Path(output), overwrite) as folder:
         cast = cast_capture(captured, precision, keep_fp32)
-        onnx = folder / ONNX_FILE
+        onnx = folder / graph_name(precision)
         rules = export_capture(cast, onnx)
         verify = partial(verify_graph, captured, onnx, precision=precision, keep_fp32=keep_fp32, tolerance=tolerance)
         asked = [{"height": high, "width": wide} for high, wide in sizes[1:]]
@@ -81,16 +82,13 @@ def export_pipeline(
             rules.check(case.inputs)  # a size that was asked for is not left out without a word
         records = verify(list_all_cases(captured, pipeline, settings, unseen, rules))
         rules, more = relax(rules, captured, pipeline, settings, verify)
-        write_rules(onnx, rules)
+        write_metadata(onnx, rules, precision)
         write_solvers(pipeline.scheduler, steps, folder)
         manifest = describe(
             cast,
             rules,
-            records + more,
-            precision=precision,
-            keep_fp32=keep_fp32,
+            Graph(Precision(precision), tuple(keep_fp32), records + more),
             model=Path(name).name,
-            weights_sha256=digest_weights(captured.denoiser),
             prediction_type=pipeline.scheduler.config.get("prediction_type", "flow_prediction"),
             pipeline=pipeline,
         )

@@ -38,7 +38,8 @@ def choose_trace(
                 f"model: got {model} with other weights than {opened.path} was exported from; expected the same. "
                 "Give that model, or export this one."
             )
-        return trace_flat(cast_capture(captured, opened.manifest.precision, opened.manifest.keep_fp32))
+        graph = opened.manifest.find_graph()
+        return trace_flat(cast_capture(captured, graph.precision, graph.keep_fp32))
 
     return trace
 
@@ -47,6 +48,6 @@ def _capture(model: str | Path, component: str, arguments: Mapping[str, Any] | N
     if is_pipeline(model):
         pipeline = load_pipeline(model)
         captured = capture(pipeline, choose_settings(pipeline, arguments=arguments)[0], component)
-        return captured, digest_weights(captured.denoiser)
+        return captured, digest_weights(captured.denoiser)[0]
     loaded = load_model(model)
     return describe_model(loaded), loaded.weights_sha256

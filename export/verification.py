@@ -1,6 +1,7 @@
 """Verifying a graph in the precision that it was exported in."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def verify_graph(
     cases, tolerance = tuple(cases), TOLERANCES[precision] if tolerance is None else tolerance
     eager = cast_module(captured.denoiser, torch.float32)
     if precision == "fp32":
-        return compare(eager, OnnxRuntimeEngine(onnx), cases, "onnxruntime", tolerance)
+        return compare(eager, OnnxRuntimeEngine(onnx), cases, "onnxruntime", tolerance, leave=captured.border.leave)
     cast = cast_capture(captured, precision, keep_fp32)
     flat = FlatDenoiser(cast)
 
@@ -62,11 +63,12 @@ def verify_graph(
     def explain(case: Case) -> str:
         return _explain(captured, cast, keep_fp32, case, precision)
 
-    records = compare(eager, run_twin, cases, f"eager-{precision}", tolerance, explain)
+    check = partial(compare, eager, cases=cases, tolerance=tolerance, explain=explain, leave=captured.border.leave)
+    records = check(engine=run_twin, backend=f"eager-{precision}")
     if precision == "bf16":
         _parse(onnx)
         return records
-    return records + compare(eager, OnnxRuntimeEngine(onnx), cases, "onnxruntime", tolerance, explain)
+    return records + check(engine=OnnxRuntimeEngine(onnx), backend="onnxruntime")
 
 
 def verify_bundle(
@@ -109,7 +111,7 @@ def verify_bundle(
         if settings is None:
             settings, unseen = choose_settings(pipeline, arguments=arguments)
         captured = capture(pipeline, settings, manifest.component)
-        _check_model(manifest, digest_weights(captured.denoiser))
+        _check_model(manifest, digest_weights(captured.denoiser)[0])
         rules = SizeRules.of(manifest)
         if sizes:
             changes = [{"height": height, "width": width} for height, width in sizes]
@@ -121,7 +123,8 @@ def verify_bundle(
             f"model: got inputs {', '.join(spec.name for spec in captured.inputs)}; expected those of the bundle, "
             f"{', '.join(spec.name for spec in manifest.inputs)}. Give the settings of the export, or export it again."
         )
-    return verify_graph(captured, bundle.onnx, cases, manifest.precision, manifest.keep_fp32, tolerance)
+    graph = manifest.find_graph()
+    return verify_graph(captured, bundle.graph(), cases, graph.precision, graph.keep_fp32, tolerance)
 
 
 def _check_cases(cases: Iterable[Case], rules: SizeRules) -> Iterator[Case]:
