@@ -9,11 +9,11 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.capture import Capture
-from zeus_trt.export.imitation import Imitation
 from zeus_trt.export.model import Model, example_inputs
 from zeus_trt.export.overflow import find_nonfinite
 from zeus_trt.export.precision import TOLERANCES, to_float32
 from zeus_trt.export.runs import Settings, record_run
+from zeus_trt.export.shape_probe import ShapeProbe
 from zeus_trt.runtime.bundle.manifest import Verification, name_dtype
 from zeus_trt.runtime.bundle.size_rules import SizeRules
 from zeus_trt.runtime.denoiser import Denoiser
@@ -62,7 +62,7 @@ def list_cases(
     At each: the pipeline's own call, exactly as it was made; then every batch of ``batches``, with another timestep
     in each row.
     """
-    imitation = Imitation(captured.denoiser)
+    imitation = ShapeProbe(captured.denoiser)
     for change in changes:
         arguments = record_run(pipeline, captured.component, settings, change, imitation).arguments
         inputs = captured.flatten(arguments)

@@ -12,9 +12,9 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.export.axes import Slot, Symbol, find_symbols, find_unit
 from zeus_trt.export.border import CONSTANT, Axes, Border, find_border
 from zeus_trt.export.denoisers import choose_denoiser, watch
-from zeus_trt.export.imitation import Imitation
 from zeus_trt.export.recorder import check_single, find_denoiser
 from zeus_trt.export.runs import Run, Settings, equal, find_moving_integers, measure, record_run, say_failure
+from zeus_trt.export.shape_probe import ShapeProbe
 from zeus_trt.runtime.bundle.manifest import OUTPUT_NAME
 from zeus_trt.runtime.pipelines.arguments import Arguments
 
@@ -91,7 +91,7 @@ class Capture:
 
 
 def capture(pipeline: Any, settings: Settings, component: str | None = None) -> Capture:
-    """Runs the pipeline at several settings with its denoiser imitated, and describes the calls.
+    """Runs the pipeline at several settings with a probe in the place of its denoiser, and describes the calls.
 
     Args:
         pipeline: A diffusers pipeline; unchanged afterwards.
@@ -103,10 +103,10 @@ def capture(pipeline: Any, settings: Settings, component: str | None = None) -> 
     """
     component = component or _choose_component(pipeline, settings)
     denoiser = find_denoiser(pipeline, component)
-    imitation = Imitation(denoiser)
+    probe = ShapeProbe(denoiser)
     changes: list[Mapping[str, Any]] = [{}, *({name: value} for name, value in settings.varied.items())]
-    runs = [record_run(pipeline, component, settings, change, imitation) for change in changes]
-    content = record_run(pipeline, component, settings, settings.content, imitation) if settings.content else None
+    runs = [record_run(pipeline, component, settings, change, probe) for change in changes]
+    content = record_run(pipeline, component, settings, settings.content, probe) if settings.content else None
     integers = find_moving_integers(runs)
     latents, timestep = _find_moving_with_the_step(pipeline, settings, component, runs[0])
     sizes = measure(runs, integers)
@@ -149,7 +149,7 @@ def capture(pipeline: Any, settings: Settings, component: str | None = None) -> 
 def _choose_component(pipeline: Any, settings: Settings) -> str:
     check_single(pipeline)
     with say_failure(settings.base):
-        return choose_denoiser(pipeline, lambda: settings.run(pipeline, **settings.base))
+        return choose_denoiser(pipeline, lambda proxy: settings.run(proxy, **settings.base))
 
 
 def _name_settings(settings: Settings, batches: Sequence[int]) -> tuple[str, ...]:
@@ -203,7 +203,7 @@ def _find_moving_with_the_step(pipeline: Any, settings: Settings, component: str
             "timestep. Run the pipeline with three steps or more."
         )
     with say_failure(settings.base):
-        called = watch(pipeline, lambda: settings.run(pipeline, **settings.base)).called
+        called = watch(pipeline, lambda proxy: settings.run(proxy, **settings.base)).called
     others = [name for name in called if name != component]
     source = f", some of them from {' and '.join(others)}, which runs at every step too" if others else ""
     names = ", ".join(by_rank[:3]) + (f" and {len(by_rank) - 3} more" if len(by_rank) > 3 else "")
