@@ -62,9 +62,9 @@ def list_cases(
     At each: the pipeline's own call, exactly as it was made; then every batch of ``batches``, with another timestep
     in each row.
     """
-    imitation = ShapeProbe(captured.denoiser)
+    probe = ShapeProbe(captured.denoiser)
     for change in changes:
-        arguments = record_run(pipeline, captured.component, settings, change, imitation).arguments
+        arguments = record_run(pipeline, captured.component, settings, change, probe).arguments
         inputs = captured.flatten(arguments)
         setting = {name: value for name, value in change.items() if isinstance(value, str | int | float)}
         yield Case(arguments.nest(arguments.leaves), inputs, setting)

@@ -68,10 +68,11 @@ def trace_flat(captured: Capture) -> torch.export.ExportedProgram:
         dynamic if spec.value else {axis: dynamic for axis, size in enumerate(spec.axes) if isinstance(size, str)}
         for spec in captured.inputs
     )
-    examples = tuple(spec.example for spec in captured.inputs)
     try:
         with torch.no_grad(), quiet():
-            return torch.export.export(FlatDenoiser(captured), examples, dynamic_shapes=(shapes,), strict=False)
+            return torch.export.export(
+                FlatDenoiser(captured), captured.examples, dynamic_shapes=(shapes,), strict=False
+            )
     except Exception as error:  # torch and the model's own code each raise theirs
         kind = type(captured.denoiser).__name__
         if fixed := _list_fixed(captured, error):

@@ -10,12 +10,12 @@ import torch
 
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError, say_cause
-from zeus_trt.export.axes import Symbol
 from zeus_trt.export.border import Border
-from zeus_trt.export.capture import BATCHED, CONDITIONING, LATENTS, TIMESTEP, Capture, Input
+from zeus_trt.export.capture import BATCHED, CONDITIONING, LATENTS, TIMESTEP, Capture
 from zeus_trt.export.description import digest_weights
 from zeus_trt.export.loading import check_saved_adapters, say_dtype
 from zeus_trt.export.missing_weights import check_missing
+from zeus_trt.runtime.bundle.manifest import SymbolSpec, TensorSpec, name_dtype
 from zeus_trt.runtime.pipelines.arguments import flatten
 from zeus_trt.runtime.scheduler import read_config
 
@@ -141,8 +141,10 @@ def describe_model(model: Model) -> Capture:
         component=model.component,
         denoiser=model.denoiser,
         border=Border(model.latents_name, "timestep"),
-        inputs=tuple(Input(name, name, inputs[name], axes[name], roles.get(name, CONDITIONING)) for name in inputs),
-        symbols=(Symbol("batch", (EXAMPLE_BATCH,)),),
+        inputs=tuple(
+            TensorSpec(name, name_dtype(inputs[name]), axes[name], roles.get(name, CONDITIONING)) for name in inputs
+        ),
+        symbols=(SymbolSpec("batch", (EXAMPLE_BATCH,)),),
         constants={},
         guidance=BATCHED,
         guidance_factor=None,

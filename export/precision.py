@@ -12,8 +12,9 @@ import torch
 from torch.utils import _pytree as pytree
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.export.capture import CONDITIONING, FIXED, LATENTS, Capture, Input
+from zeus_trt.export.capture import CONDITIONING, FIXED, LATENTS, Capture
 from zeus_trt.export.shallow_copy import copy_structure
+from zeus_trt.runtime.bundle.manifest import TensorSpec
 from zeus_trt.runtime.bundle.precision import FLOATS, Precision
 from zeus_trt.runtime.pipelines.side_effects import unwrap
 
@@ -120,14 +121,13 @@ def to_float32(values: Any) -> Any:
 def cast_inputs(captured: Capture, inputs: Mapping[str, torch.Tensor]) -> list[torch.Tensor | int]:
     """Values of the captured inputs, in their order and dtypes."""
     return [
-        int(inputs[spec.name]) if spec.value else inputs[spec.name].to(spec.example.dtype)  # type: ignore[union-attr]
+        int(inputs[spec.name]) if spec.value else inputs[spec.name].to(getattr(torch, spec.dtype))
         for spec in captured.inputs
     ]
 
 
-def _choose_dtype(spec: Input, dtype: torch.dtype) -> torch.dtype:
-    wide = isinstance(spec.example, torch.Tensor) and spec.example.ndim > 1
-    return dtype if wide and spec.role in (LATENTS, CONDITIONING, FIXED) else torch.float32
+def _choose_dtype(spec: TensorSpec, dtype: torch.dtype) -> torch.dtype:
+    return dtype if len(spec.axes) > 1 and spec.role in (LATENTS, CONDITIONING, FIXED) else torch.float32
 
 
 def _cast(value: Any, dtype: torch.dtype | None) -> Any:

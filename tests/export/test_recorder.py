@@ -151,12 +151,13 @@ def test_the_solvers_part_of_the_latents():
 
 def test_inputs_are_float32_in_a_half_precision_model(sd):
     captured = capture(sd.to(torch.float16), SD.settings)
-    assert {spec.example.dtype for spec in captured.inputs} == {torch.float32}
+    assert {example.dtype for example in captured.examples} == {torch.float32}
+    assert {spec.dtype for spec in captured.inputs} == {"float32"}
 
 
 def test_names_paths_and_integers_of_nested_arguments():
     sdxl = capture(FAMILIES["sdxl"].make(), FAMILIES["sdxl"].settings)
-    assert {spec.name: spec.path for spec in sdxl.inputs}["text_embeds"] == "added_cond_kwargs.text_embeds"
+    assert sdxl.arguments.paths["text_embeds"] == "added_cond_kwargs.text_embeds"
     ltx = capture(FAMILIES["ltx"].make(), FAMILIES["ltx"].settings)
     assert {spec.name: spec.value for spec in ltx.inputs if spec.value} == {
         "num_frames": "frames", "height": "height", "width": "width",
