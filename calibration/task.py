@@ -1,5 +1,6 @@
 """What is calibrated."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,11 +11,8 @@ from zeus_trt.calibration.calibrate import Samples, calibrate
 from zeus_trt.calibration.gram import Gram
 from zeus_trt.calibration.record import make_tag, record
 from zeus_trt.errors import ZeusError
-from zeus_trt.evaluation.pipeline_workload import EAGER, refuse_backend
-from zeus_trt.evaluation.workload import SessionWorkload, Workload, check_labels, choose_guidance
-from zeus_trt.export.loading import is_pipeline
-from zeus_trt.runtime import Bundle
-from zeus_trt.runtime.bundle.manifest import FILE_NAME
+from zeus_trt.evaluation.pipeline_workload import EAGER
+from zeus_trt.evaluation.workload import Workload
 from zeus_trt.runtime.request import check_count, check_run
 from zeus_trt.zeus_graph import json_file
 from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
@@ -109,7 +107,6 @@ def open_task(
     Raises:
         ZeusError: No such model, prompts that are missing or not wanted, or a solver that cannot be traced.
     """
-    workload: Workload
     for name, number in (
         ("trajectories", num_trajectories),
         ("validation", num_validation),
@@ -117,26 +114,14 @@ def open_task(
     ):
         check_count(f"num_{name}", number, 1)
     check_run(steps, num_trajectories + num_validation + num_held_out, seed)
-    if is_pipeline(model):
-        if backend not in (None, EAGER) and bundle is None:
-            raise refuse_backend(backend)
-        if backend == EAGER and bundle is not None:
-            raise ZeusError("engine: got a bundle with the backend eager, which does not run it. Leave one out.")
-        from zeus_trt.pipelines import open_pipeline
+    from zeus_trt.open_model import open_model
 
-        pipeline = open_pipeline(
-            model, prompts=read_prompts(prompts), labels=labels, guidance_scale=guidance_scale, seed=seed, bundle=bundle
-        )
-        workload, opened = pipeline, pipeline.bundle
-        backend = backend or ("onnxruntime" if opened else EAGER)
-    else:
-        if (prompts or bundle) and (Path(model) / FILE_NAME).is_file():
-            option = "--prompts" if prompts else "--engine"
-            raise ZeusError(f"{option}: got it for a bundle; expected a pipeline. Leave it out.")
-        opened, backend = Bundle.open(model), backend or "onnxruntime"
-        check_labels(opened, labels)
-        scale = choose_guidance(opened, guidance_scale)
-        workload = SessionWorkload(opened, labels, scale, seed)
+    workload = open_model(
+        model, prompts=read_prompts(prompts), labels=labels, guidance_scale=guidance_scale, seed=seed, bundle=bundle,
+        backend=backend,
+    )  # fmt: skip
+    opened = workload.bundle
+    backend = backend or ("onnxruntime" if opened else EAGER)
     if trajectories is None and (opened or keep_beside):
         tag = make_tag(workload, workload.program(steps, solver), steps, solver, backend)
         key = json_file.digest(tag)[:16]
@@ -148,7 +133,7 @@ def open_task(
     )  # fmt: skip
 
 
-def read_prompts(file: Path | None) -> list[str]:
+def read_prompts(file: str | os.PathLike | None) -> list[str]:
     """The prompts in a file, one per line; none without a file.
 
     Raises:
@@ -157,9 +142,9 @@ def read_prompts(file: Path | None) -> list[str]:
     if file is None:
         return []
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = Path(file).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ZeusError(
-            f"--prompts: got {file}, which does not read ({error}); expected a text file. Check it."
+            f"prompts: got {file}, which does not read ({error}); expected a text file. Check it."
         ) from error
     return [line.strip() for line in lines if line.strip()]

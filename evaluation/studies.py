@@ -9,7 +9,6 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.cells import make_cells
 from zeus_trt.evaluation.compare import compare
 from zeus_trt.evaluation.comparison import Comparison, Row
-from zeus_trt.evaluation.subject import open_subject
 from zeus_trt.evaluation.table import list_columns, write_markdown
 from zeus_trt.zeus_graph import fold
 
@@ -114,8 +113,10 @@ def run_study(
     """
     if name not in STUDIES:
         raise ZeusError(f"study: got {name!r}; expected one of {', '.join(STUDIES)}. Choose one of these.")
+    from zeus_trt.comparing import open_compared
+
     study = STUDIES[name]
-    subject = open_subject(path, backends=backends, guidance_scale=guidance_scale, seed=seed, folder=output)
+    subject = open_compared(path, output, backends=backends, guidance_scale=guidance_scale, seed=seed)
     cells = make_cells(subject.workload, backends=subject.asked, **study.grid)
     comparison = compare(
         subject, cells, num_images=num_images, rounds=rounds, output=output / name, reference=False,

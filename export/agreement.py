@@ -10,7 +10,6 @@ import torch
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.capture import Capture
 from zeus_trt.export.imitation import Imitation
-from zeus_trt.export.model import Model, example_inputs
 from zeus_trt.export.overflow import find_nonfinite
 from zeus_trt.export.precision import TOLERANCES, to_float32
 from zeus_trt.export.runs import Settings, record_run
@@ -18,8 +17,7 @@ from zeus_trt.runtime.bundle.manifest import Verification, name_dtype
 from zeus_trt.runtime.bundle.size_rules import SizeRules
 from zeus_trt.runtime.denoiser import Denoiser
 
-BATCHES = (1, 2, 3)  # of a pipeline's denoiser
-MODEL_BATCHES = (1, 3, 4)  # of a bare model; none of them is the batch of the export
+BATCHES = (1, 2, 3)
 TOLERANCE = TOLERANCES["fp32"]
 
 
@@ -41,13 +39,6 @@ class Case:
     def latents(self) -> torch.Tensor:
         """The first input."""
         return next(iter(self.inputs.values()))
-
-
-def list_model_cases(model: Model, batches: Sequence[int] = MODEL_BATCHES) -> Iterator[Case]:
-    """Random calls of a bare model, one per batch."""
-    for batch in batches:
-        inputs = example_inputs(model, batch, seed=batch)
-        yield Case(inputs, inputs)
 
 
 def list_cases(
