@@ -1,6 +1,5 @@
 """What is calibrated."""
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +9,6 @@ from zeus_trt.calibration.bench import Bench
 from zeus_trt.calibration.calibrate import Samples, calibrate
 from zeus_trt.calibration.gram import Gram
 from zeus_trt.calibration.record import make_tag, record
-from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.pipeline_workload import EAGER
 from zeus_trt.evaluation.workload import Workload
 from zeus_trt.runtime.request import check_count, check_run
@@ -117,7 +115,7 @@ def open_task(
     from zeus_trt.open_model import open_model
 
     workload = open_model(
-        model, prompts=read_prompts(prompts), labels=labels, guidance_scale=guidance_scale, seed=seed, bundle=bundle,
+        model, prompts=prompts or (), labels=labels, guidance_scale=guidance_scale, seed=seed, bundle=bundle,
         backend=backend,
     )  # fmt: skip
     opened = workload.bundle
@@ -131,20 +129,3 @@ def open_task(
         workload, steps, solver, backend, Samples(num_trajectories, num_validation, num_held_out),
         trajectories=trajectories, max_calls=max_calls, seed=seed, on_calls=on_calls,
     )  # fmt: skip
-
-
-def read_prompts(file: str | os.PathLike | None) -> list[str]:
-    """The prompts in a file, one per line; none without a file.
-
-    Raises:
-        ZeusError: A file that does not read.
-    """
-    if file is None:
-        return []
-    try:
-        lines = Path(file).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ZeusError(
-            f"prompts: got {file}, which does not read ({error}); expected a text file. Check it."
-        ) from error
-    return [line.strip() for line in lines if line.strip()]

@@ -51,11 +51,13 @@ def list_cases(
     """Calls of a pipeline's denoiser at each change of the base setting.
 
     At each: the pipeline's own call, exactly as it was made; then every batch of ``batches``, with another timestep
-    in each row.
+    in each row. They are the same calls every time.
     """
     imitation = Imitation(captured.denoiser)
     for change in changes:
-        arguments = record_run(pipeline, captured.component, settings, change, imitation).arguments
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            arguments = record_run(pipeline, captured.component, settings, change, imitation).arguments
         inputs = captured.flatten(arguments)
         setting = {name: value for name, value in change.items() if isinstance(value, str | int | float)}
         yield Case(arguments.nest(arguments.leaves), inputs, setting)

@@ -16,7 +16,7 @@ from zeus_trt.export.flat import export_capture
 from zeus_trt.export.folder import STEPS, open_folder, seal, write_solvers
 from zeus_trt.export.graph import write_rules
 from zeus_trt.export.labels import choose_labels
-from zeus_trt.export.loading import load_pipeline
+from zeus_trt.export.loading import is_pipeline, load_pipeline
 from zeus_trt.export.precision import cast_capture, check_precision
 from zeus_trt.export.profile import SizeRange
 from zeus_trt.export.relaxation import relax
@@ -142,12 +142,12 @@ def export_with_engines(
 
 def _capture(model: Any, asked: ExportOptions) -> _Source:
     is_name = isinstance(model, str | Path)
+    is_whole = is_pipeline(model) if is_name else not isinstance(model, BarePipeline)
+    if asked.null_label is not None and is_whole:
+        raise ZeusError(f"null_label: got {asked.null_label} for a pipeline; expected a bare model. Leave it out.")
     pipeline = load_pipeline(model) if is_name else model
     name = Path(model).resolve().name if is_name else Path(getattr(model, "name_or_path", "") or "model").name
-    is_bare = isinstance(pipeline, BarePipeline)
-    if asked.null_label is not None and not is_bare:
-        raise ZeusError(f"null_label: got {asked.null_label} for a pipeline; expected a bare model. Leave it out.")
-    labels = choose_labels(pipeline.denoiser, asked.null_label) if is_bare else None
+    labels = choose_labels(pipeline.denoiser, asked.null_label) if isinstance(pipeline, BarePipeline) else None
     settings, unseen = asked.settings, asked.unseen
     if settings is None:
         settings, unseen = choose_settings(pipeline, asked.sizes, asked.arguments)

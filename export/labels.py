@@ -10,8 +10,8 @@ LABEL_GUIDANCE = 2.0
 
 def count_labels(denoiser: Any) -> int | None:
     """Size of the class embedding, the null class included; None for a denoiser without class labels."""
-    config = getattr(denoiser, "config", None) or {}
-    return config.get("num_class_embeds") or config.get("num_embeds_ada_norm")
+    config = getattr(denoiser, "config", None)  # of diffusers, or of transformers
+    return getattr(config, "num_class_embeds", None) or getattr(config, "num_embeds_ada_norm", None)
 
 
 def choose_labels(denoiser: Any, null: int | None = None) -> Labels | None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zeus_trt.calibration.task import read_prompts
 from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation import compare as comparisons
 from zeus_trt.evaluation.cells import check_predictors, make_cells, read_plan
@@ -93,7 +92,7 @@ def compare(path: str | os.PathLike, *, on_run: Callable[[int], None] | None = N
         make_folder(output)
     backends = (*asked.backends, EAGER) if peers and EAGER not in asked.backends else tuple(asked.backends)
     subject = open_compared(
-        path, output, asked.model, backends, prompts=read_prompts(asked.prompts),
+        path, output, asked.model, backends, prompts=Path(asked.prompts) if asked.prompts else (),
         labels=asked.labels, guidance_scale=asked.guidance_scale, seed=asked.seed, mode=asked.mode,
     )  # fmt: skip
     cells = make_cells(

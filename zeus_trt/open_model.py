@@ -6,7 +6,7 @@ from typing import Any
 from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.pipeline_workload import EAGER, PipelineWorkload, refuse_backend
 from zeus_trt.evaluation.workload import SessionWorkload
-from zeus_trt.export.loading import BUNDLE, find_kind
+from zeus_trt.export.loading import BUNDLE, NONE, find_kind
 from zeus_trt.open_pipeline import ModelOptions, open_pipeline
 from zeus_trt.runtime import Bundle
 
@@ -25,8 +25,8 @@ def open_model(model: str | Path, **options: Any) -> SessionWorkload | PipelineW
         ZeusError: No such model, or an option that has no effect on it or that it refuses.
     """
     asked = ModelOptions(**options)
-    if find_kind(model) == BUNDLE:
-        if asked.for_pipelines:
+    if (kind := find_kind(model)) in (BUNDLE, NONE):
+        if asked.for_pipelines and kind == BUNDLE:
             name = next(iter(asked.for_pipelines))
             raise ZeusError(f"{name}: got it for a bundle; expected a pipeline. Leave it out.")
         return SessionWorkload(Bundle.open(model), asked.labels, asked.guidance_scale, asked.seed)

@@ -3,7 +3,7 @@
 import inspect
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ class ModelOptions:
     """What a model samples, and how it is opened. All but labels, guidance, seed, backend and mode are for pipelines.
 
     Args:
-        prompts: One per image, in turn.
+        prompts: One per image, in turn; or a file with one per line.
         labels: The same of a model of class labels; all classes of a bundle or a bare model by default.
         guidance_scale: As in ``choose_guidance``: the pipeline's own by default, else 2 of class labels, else 1.
         seed: Image k draws its noise from seed + k.
@@ -42,7 +42,7 @@ class ModelOptions:
         mode: As in ``Session.generate``, for bundles; a pipeline has its own loop.
     """
 
-    prompts: Sequence[str] = ()
+    prompts: Sequence[str] | Path = ()
     labels: Sequence[int] | None = None
     guidance_scale: float | None = None
     seed: int = 0
@@ -61,7 +61,7 @@ class ModelOptions:
     def for_pipelines(self) -> dict[str, Any]:
         """What is given and has no effect on a bundle."""
         others = ("labels", "guidance_scale", "seed", "backend", "mode")
-        return {name: value for name, value in vars(self).items() if name not in others and value not in (None, ())}
+        return {name: value for name, value in vars(self).items() if name not in others and value not in (None, (), [])}
 
 
 def open_pipeline(model: str | Path, asked: ModelOptions) -> PipelineWorkload:
@@ -74,6 +74,8 @@ def open_pipeline(model: str | Path, asked: ModelOptions) -> PipelineWorkload:
     Raises:
         ZeusError: A pipeline that does not load, no prompt, or something that this pipeline does not take.
     """
+    prompts = read_prompts(asked.prompts) if isinstance(asked.prompts, Path) else asked.prompts
+    asked = replace(asked, prompts=prompts)
     _check_asked(model, asked)
     device, picture = _choose_device(asked.device), _read_image(asked.image) if asked.image else None
     bundle = Bundle.open(asked.bundle) if asked.bundle else None
@@ -94,8 +96,23 @@ def open_pipeline(model: str | Path, asked: ModelOptions) -> PipelineWorkload:
     _check_arguments(type(pipeline).__name__, takes, arguments)
     pipeline.to(device)
     pipeline.set_progress_bar_config(disable=True)
-    content = asked.prompts or asked.labels or _list_labels(pipeline)
+    content = prompts or asked.labels or _list_labels(pipeline)
     return PipelineWorkload(pipeline, content, arguments, asked.seed, bundle)
+
+
+def read_prompts(file: Path) -> list[str]:
+    """The prompts in a file, one per line.
+
+    Raises:
+        ZeusError: A file that does not read.
+    """
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ZeusError(
+            f"prompts: got {file}, which does not read ({error}); expected a text file. Check it."
+        ) from error
+    return [line.strip() for line in lines if line.strip()]
 
 
 def _check_asked(model: str | Path, asked: ModelOptions) -> None:

@@ -108,7 +108,7 @@ def test_pareto(bundle, tmp_path):
         (("--speedup", 9), "speedup: got 9", 1),
         (("--budget", 5, "--speedup", 2), "--budget and --speedup exclude each other", 2),
         ((), "a goal is needed: --budget, --speedup, --min-psnr, or --pareto", 2),
-        (("--budget", 5, "--max-calls", 7), "max_calls: got 7", 1),
+        (("--budget", 5, "--max-calls", 7), "--max-calls: got 7", 1),
         (("--budget", 5, "--prompts", "some.txt"), "--prompts: got it for a bundle; expected a pipeline", 1),
         (("--budget", 5, "--engine", "some"), "--engine: got it for a bundle; expected a pipeline", 1),
         (("--min-psnr", "nan"), "nan is not a finite number", 2),

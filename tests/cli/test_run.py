@@ -124,9 +124,9 @@ PICTURE = ROOT / "benchmarks" / "results" / "demo.png"
     ("arguments", "said"),
     [
         ((), "--prompt: got nothing"),
-        (("--prompt", "a", "--frames", 9), "--frames: got it for a StableDiffusionPipeline; expected some of --g"),
+        (("--prompt", "a", "--frames", 9), "--frames: got it for a StableDiffusionPipeline; expected some of g"),
         (("--prompt", "a", "--size", "63x64"), "pipeline: got arguments that a StableDiffusionPipeline refuses"),
-        (("--prompt", "a", "--backend", "onnxruntime"), "backend: got onnxruntime for a pipeline alone"),
+        (("--prompt", "a", "--backend", "onnxruntime"), "--backend: got onnxruntime for a pipeline alone"),
         (("--prompt", "a", "--size", "80000000x80000000"), "pictures: got "),
         (("--prompt", "a", "--image", "none.png"), "--image: got none.png, which does not read"),
         (
@@ -137,11 +137,11 @@ PICTURE = ROOT / "benchmarks" / "results" / "demo.png"
         (("--prompt", "a", "--device", "warp"), "--device: got warp, which does not compute here; expected cpu"),
         (("--prompt", "a", "--device", "meta"), "--device: got meta, which does not compute here; expected cpu"),
         (("--label", 3), "--label: got it for a StableDiffusionPipeline; expected prompts"),
-        (("--prompt", "a", "--label", 3), "prompt: got prompts and labels"),
+        (("--prompt", "a", "--label", 3), "--prompt: got prompts and labels"),
         (("--prompt", "a", "--prompt", "b", "--num-images", 1), "--num-images: got 1 for 2 prompts"),
-        (("--prompt", "a", "--engine", "some", "--backend", "eager"), "--engine: got it with --backend eager"),
-        (("--prompt", "a", "--plan", ""), "plan: got no steps"),
-        (("--prompt", "a", "--plan", "FFXF"), "plan: got 4 steps; expected 8"),
+        (("--prompt", "a", "--engine", "some", "--backend", "eager"), "--engine: got it with the backend eager"),
+        (("--prompt", "a", "--plan", ""), "--plan: got no steps"),
+        (("--prompt", "a", "--plan", "FFXF"), "--plan: got 4 steps; expected 8"),
     ],
 )
 def test_mistakes_are_one_sentence(folder, tmp_path, arguments, said):
