@@ -85,7 +85,7 @@ def test_what_a_library_prints_and_numbers_that_json_lacks(monkeypatch):
     ("error", "code", "said"),
     [
         (KeyboardInterrupt(), 130, "Interrupted."),
-        (ZeusError("plan: got it."), 1, "Error: --plan: got it.\n"),
+        (ZeusError("plan: got it."), 1, "Error: plan: got it.\n"),
         (click.UsageError("no"), 2, "Error: no"),
         (RuntimeError("one\ntwo"), 1, "got a RuntimeError (one); expected no such error, which is a fault of zeus-trt"),
         (AssertionError(), 1, "got a AssertionError; expected no such error"),
@@ -276,4 +276,4 @@ def test_compare_without_labels_takes_no_guidance(tmp_path, cached_bundle):
     for command in (("run", *common, "-o", tmp_path / "b.png"), ("compare", *common)):
         assert "--guidance-scale: got 3 for a model without" in call(*command, "--guidance-scale", 3).stderr
         assert "got one for a model without class labels" in call(*command, "--label", 1).stderr
-    assert "guidance_scale: got 3" in call("study", "memory", made, "--guidance-scale", 3, "-o", tmp_path / "s").stderr
+    assert "--guidance-scale: got 3" in call("study", "memory", made, "--guidance-scale", 3, "-o", tmp_path / "s").stderr
