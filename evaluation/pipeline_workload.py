@@ -11,19 +11,20 @@ import numpy as np
 import torch
 
 from zeus_trt.errors import ZeusError, say_cause
-from zeus_trt.evaluation.workload import Sample, Setting
+from zeus_trt.evaluation.workload import Sample, Workload
 from zeus_trt.export.description import digest_weights
 from zeus_trt.runtime import Bundle, Session, Step, accelerate
 from zeus_trt.runtime.noise import check_memory
 from zeus_trt.runtime.pipelines.acceleration import find_denoisers
 from zeus_trt.runtime.scheduler import make_scheduler
 from zeus_trt.zeus_graph import Plan, SolverProgram, trace
+from zeus_trt.zeus_graph.plan_choice import Planner
 
 EAGER = "eager"
 _SMALLEST = 8  # pixels of a side, where none is asked for
 
 
-class PipelineWorkload:
+class PipelineWorkload(Workload):
     """A pipeline whose runs are accelerated: text encoders, loop and decoder are its own.
 
     Args:
@@ -73,7 +74,6 @@ class PipelineWorkload:
         return EAGER if backend == "auto" and self.bundle is None else backend
 
     def describe(self) -> dict[str, Any]:
-        """The model, prompts, arguments and seed."""
         return {
             "model": str(getattr(self.pipeline, "name_or_path", "") or type(self.pipeline).__name__),
             "weights_sha256": self._weights_sha256,
@@ -86,30 +86,19 @@ class PipelineWorkload:
     def program(self, num_steps: int, solver: str = "default") -> SolverProgram:
         """The solver traced on the schedule that the pipeline sets, found by a run of two full steps."""
         total, schedule = self._find_schedule(num_steps, solver)
-        own = {name: value for name, value in schedule.items() if name not in ("num_inference_steps", "device")}
-        own = {name: value for name, value in own.items() if value is not None}
+        left_out = ("num_inference_steps", "device")
+        own = {name: value for name, value in schedule.items() if name not in left_out and value is not None}
         scheduler = self._scheduler(solver)
         whole = trace(scheduler, num_steps, **own)
         begin = whole.num_evaluations - total
         return trace(scheduler, num_steps, begin=begin, **own) if begin else whole
 
     def count_evaluations(self, num_steps: int, solver: str = "default") -> int:
-        """Denoiser evaluations of ``num_steps`` steps: fewer where a run begins in the middle of the schedule."""
-        return self._find_schedule(num_steps, solver)[0]
-
-    def run(
-        self,
-        setting: Setting,
-        numbers: Sequence[int],
-        on_step: Callable[[Step], None] | None = None,
-        on_call: Callable[[], None] | None = None,
-    ) -> Sample:
-        """Makes the samples of these numbers, as one batch."""
-        return self.sample(numbers=numbers, on_step=on_step, on_call=on_call, **vars(setting))
+        return self._find_schedule(num_steps, solver)[0]  # fewer where a run begins in the middle of the schedule
 
     def sample(
         self,
-        plan: Plan | Callable[[int], Plan],
+        plan: Plan | Planner,
         numbers: Sequence[int],
         *,
         num_steps: int = 50,
@@ -119,7 +108,7 @@ class PipelineWorkload:
         on_step: Callable[[Step], None] | None = None,
         **options: Any,
     ) -> Sample:
-        """As ``run``, with a plan or what makes it for a number of evaluations; ``options`` are those of accelerate.
+        """Makes the samples of these numbers, as one batch; ``options`` are those of ``accelerate``.
 
         Raises:
             ZeusError: A backend without a bundle, another mode than the pipeline's own loop, arguments that the

@@ -1,87 +1,72 @@
-"""From what was measured of each cell to the rows of a comparison."""
+"""The rows of a comparison, from the records of its variants."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import comb, isfinite
 from statistics import median
 
-from zeus_trt.evaluation.cell_cache import Record
-from zeus_trt.evaluation.cells import Cell
-from zeus_trt.evaluation.comparison import SPREAD_LIMIT, Row, Speedup, Times
+from zeus_trt.evaluation.options import MeasureOptions
+from zeus_trt.evaluation.pipeline_workload import EAGER
 from zeus_trt.evaluation.quality import UNMEASURED, Quality, measure_psnr, measure_quality
-from zeus_trt.evaluation.subject import EAGER
-from zeus_trt.evaluation.timing import Run
-from zeus_trt.zeus_graph import Predictor
+from zeus_trt.evaluation.row import SPREAD_LIMIT, Row, Speedup, Times
+from zeus_trt.evaluation.timing import Run, pair_runs
+from zeus_trt.evaluation.variant_cache import Record
+from zeus_trt.evaluation.variants import Variant
 
 
 def make_rows(
-    cells: Sequence[Cell],
-    records: Mapping[str, Record],
-    notes: Mapping[str, str],
-    rounds: int,
-    num_images: int,
-    metrics: tuple[str, ...],
+    variants: Sequence[Variant], records: Mapping[str, Record], notes: Mapping[str, str], options: MeasureOptions
 ) -> tuple[Row, ...]:
-    """Makes one row per cell.
+    """Makes one row per variant.
 
     Args:
-        cells: In the order of the rows.
-        records: What was measured, by the cell's key; with those of the eager model, where there is one.
-        notes: Why a cell did not run, by its key.
-        rounds: How many of the timed runs count.
-        num_images: Images of a run.
-        metrics: Of ``METRICS``.
+        variants: In the order of the rows.
+        records: Of every variant that ran, by its key, and of the full runs of the eager model.
+        notes: Why a variant did not run, by its key.
+        options: Rounds, images and metrics.
 
     Raises:
         ZeusError: Images of another size than those of the full run.
     """
     rows = []
-    for cell in cells:
-        record, note = records.get(cell.key), notes.get(cell.key)
-        setting = cell.setting
+    for variant in variants:
+        record, note, setting = records.get(variant.key), notes.get(variant.key), variant.setting
         row = Row(
-            label=cell.label, backend=setting.backend, solver=setting.solver, num_steps=setting.num_steps,
-            ratio=cell.ratio, plan=str(setting.plan), predictor=str(Predictor.parse(setting.predictor)),
-            peer=str(cell.peer) if cell.peer else None, note=note,
+            label=variant.label, backend=setting.backend, solver=setting.solver, num_steps=setting.num_steps,
+            ratio=variant.ratio, plan=str(setting.plan), predictor=str(setting.predictor),
+            peer=str(variant.peer) if variant.peer else None, note=note,
         )  # fmt: skip
         if record and not note:
-            row = _fill(row, cell, record, _find_references(cell, cells, records), rounds, num_images, metrics)
+            row = _fill(row, variant, record, _find_references(variant, variants, records), options)
         rows.append(row)
     return tuple(rows)
 
 
 @dataclass(frozen=True)
 class _References:
-    """Full runs that a cell is measured against: its own, the eager model's, and that of the most steps."""
+    """Full runs that a variant is measured against: its own, the eager model's, and that of the most steps."""
 
     full: Record | None
     eager: Record | None
     longest: Record | None
 
 
-def _find_references(cell: Cell, cells: Sequence[Cell], records: Mapping[str, Record]) -> _References:
-    alike = [other for other in cells if other.is_full and other.group[:2] == cell.group[:2]]
+def _find_references(variant: Variant, variants: Sequence[Variant], records: Mapping[str, Record]) -> _References:
+    alike = [other for other in variants if other.is_full and other.group[:2] == variant.group[:2]]
     longest = max(alike, key=lambda other: other.setting.num_steps, default=None)
     several = len({other.setting.num_steps for other in alike}) > 1
     return _References(
-        records.get(cell.find_full().key),
-        records.get(cell.find_full(EAGER).key),
+        records.get(variant.find_full().key),
+        records.get(variant.find_full(EAGER).key),
         records.get(longest.key) if longest and several else None,
     )
 
 
-def _fill(
-    row: Row,
-    cell: Cell,
-    record: Record,
-    references: _References,
-    rounds: int,
-    num_images: int,
-    metrics: tuple[str, ...],
-) -> Row:
+def _fill(row: Row, variant: Variant, record: Record, references: _References, options: MeasureOptions) -> Row:
+    rounds, num_images, metrics = options.rounds, len(options.timed), options.metrics
     full, eager = references.full, references.eager
     runs = pair_runs(record.runs, full.runs if full else ())[:rounds] or record.runs[:rounds]
-    first, plan = runs[0], cell.setting.plan
+    first, plan = runs[0], variant.setting.plan
     times = _summarize(runs, num_images)
     speedup = compare_times(runs, full.runs) if full else None
     full_times = _summarize(full.runs[:rounds], num_images) if full and full.runs else None
@@ -92,9 +77,9 @@ def _fill(
         plan=first.plan,
         mode=first.mode,
         nfe=first.nfe,
-        nfe_equivalent=record.nfe_equivalent if cell.peer else float(first.nfe),
-        speedup_bound=None if cell.peer else bound,
-        run_bound=_bound_run(full_times, bound) if full_times and not cell.peer else None,
+        nfe_equivalent=record.nfe_equivalent if variant.peer else float(first.nfe),
+        speedup_bound=None if variant.peer else bound,
+        run_bound=_bound_run(full_times, bound) if full_times and not variant.peer else None,
         times=times,
         speedup=speedup,
         speedup_to_eager=compare_times(runs, eager.runs) if eager else None,
@@ -105,7 +90,7 @@ def _fill(
         to_longest=_measure(record, references.longest, metrics),
         image_psnr_db=_measure_each(record, full) if full and "psnr" in metrics else (),
         trajectory_errors=record.trajectory_errors,
-        marks=mark(cell, runs, times, speedup, full_times),
+        marks=mark(variant, runs, times, speedup, full_times),
     )
 
 
@@ -126,12 +111,6 @@ def _summarize(runs: Sequence[Run], num_images: int) -> Times:
 def _bound_run(full: Times, bound: float) -> float:
     """The bound of a whole run: only the engine's share of the full run becomes smaller."""
     return full.total_ms / (full.total_ms - full.engine_ms * (1 - 1 / bound))
-
-
-def pair_runs(runs: Sequence[Run], full: Sequence[Run]) -> tuple[Run, ...]:
-    """The runs that have a full run of the same round."""
-    rounds = {run.round for run in full}
-    return tuple(run for run in runs if run.round in rounds)
 
 
 def compare_times(runs: Sequence[Run], full: Sequence[Run]) -> Speedup | None:
@@ -156,22 +135,24 @@ def _count_outside(count: int) -> int:
     return outside
 
 
-def mark(cell: Cell, runs: Sequence[Run], times: Times, speedup: Speedup | None, full: Times | None = None) -> str:
+def mark(
+    variant: Variant, runs: Sequence[Run], times: Times, speedup: Speedup | None, full: Times | None = None
+) -> str:
     """The marks of a row: what makes its figures doubtful.
 
     No run does fewer engine calls than NFE. What a speed-up above N / NFE can come from, besides noise, is the time of
     the full run's solver loop, which a skipped run in program mode does not take.
 
     Args:
-        cell: The cell.
+        variant: The variant.
         runs: Its timed runs.
         times: Their summary.
         speedup: To the full run.
         full: Times of the full run.
     """
-    plan, asked = cell.setting.plan, cell.setting.backend
+    plan, asked = variant.setting.plan, variant.setting.backend
     marks = ""
-    if speedup and cell.peer is None and speedup.median > plan.speedup_bound:
+    if speedup and variant.peer is None and speedup.median > plan.speedup_bound:
         saved = full.total_ms / (full.total_ms - full.loop_ms) if full else 1.0
         marks += "!" if speedup.low > plan.speedup_bound * saved else "="
     if times.total_ms_max - times.total_ms_min > SPREAD_LIMIT * times.total_ms:

@@ -1,13 +1,14 @@
 """What a comparison is about: a model, the engines that run it, and the eager model beside them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.evaluation.comparison import EngineFacts
 from zeus_trt.evaluation.pipeline_workload import EAGER, PipelineWorkload
 from zeus_trt.evaluation.timing import read_clock
 from zeus_trt.evaluation.workload import SessionWorkload, Workload
@@ -18,23 +19,6 @@ from zeus_trt.runtime.engines.engine import Engine
 from zeus_trt.runtime.pipelines.acceleration import find_denoisers
 
 KNOWN_BACKENDS = (EAGER, *BACKENDS)
-
-
-@dataclass(frozen=True)
-class EngineFacts:
-    """An engine that was opened.
-
-    Args:
-        identity: All that distinguishes it from others, as JSON data.
-        load_seconds: How long opening took.
-        build_seconds: How long it was built, if it says so.
-        problem: Why it could not be opened; None if it was.
-    """
-
-    identity: Mapping[str, Any] = field(default_factory=dict)
-    load_seconds: float = 0.0
-    build_seconds: float | None = None
-    problem: str | None = None
 
 
 @dataclass(frozen=True)

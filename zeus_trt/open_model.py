@@ -34,8 +34,8 @@ def open_model(model: str | Path, **options: Any) -> SessionWorkload | PipelineW
         raise ZeusError(
             f"mode: got {asked.mode} for a pipeline, which has its own loop; expected a bundle. Leave it out."
         )
-    if asked.backend not in (None, EAGER) and asked.bundle is None:
+    if asked.backend not in (None, EAGER) and asked.engine is None:
         raise refuse_backend(asked.backend)
-    if asked.backend == EAGER and asked.bundle is not None:
-        raise ZeusError("bundle: got it with the backend eager, which runs none; expected one of the two. Leave one.")
+    if asked.backend == EAGER and asked.engine is not None:
+        raise ZeusError("engine: got it with the backend eager, which runs none; expected one of the two. Leave one.")
     return open_pipeline(model, asked)

@@ -35,7 +35,7 @@ class ModelOptions:
         frames: Of a video.
         image: A picture to begin with, or to follow: a pipeline whose call takes none becomes that of image to image.
         strength: How much of the picture is made anew, 0..1.
-        bundle: Export of the pipeline, whose engine runs.
+        engine: A bundle of the pipeline, whose engine runs.
         device: By default a GPU if there is one.
         dtype: ``fp32`` (default), ``fp16`` or ``bf16``.
         backend: The engine that is asked for; None for the default.
@@ -51,7 +51,7 @@ class ModelOptions:
     frames: int | None = None
     image: Path | None = None
     strength: float | None = None
-    bundle: Path | None = None
+    engine: Path | None = None
     device: str | None = None
     dtype: str | None = None
     backend: str | None = None
@@ -78,7 +78,7 @@ def open_pipeline(model: str | Path, asked: ModelOptions) -> PipelineWorkload:
     asked = replace(asked, prompts=prompts)
     _check_asked(model, asked)
     device, picture = _choose_device(asked.device), _read_image(asked.image) if asked.image else None
-    bundle = Bundle.open(asked.bundle) if asked.bundle else None
+    bundle = Bundle.open(asked.engine) if asked.engine else None
     pipeline = load_pipeline(model, _TYPES[asked.dtype])
     if picture:
         pipeline = _take_image(pipeline)

@@ -11,7 +11,8 @@ from zeus_trt.evaluation.pipeline_workload import PipelineWorkload
 from zeus_trt.evaluation.workload import SessionWorkload
 from zeus_trt.files import check_place
 from zeus_trt.media import check_format, check_kind, write_media
-from zeus_trt.open_model import open_model
+from zeus_trt.open_model import ModelOptions, open_model
+from zeus_trt.options import split_options
 from zeus_trt.runtime.report import Report
 from zeus_trt.runtime.request import check_run
 from zeus_trt.zeus_graph import Plan, Predictor, choose_plan
@@ -109,17 +110,16 @@ def run_model(
         ZeusError: A file that cannot be written, or something that this model does not take.
     """
     check_format(output)
-    own = {name: options.pop(name) for name in RunOptions.__dataclass_fields__ if name in options}
-    count, seed = own.get("num_images"), options.get("seed", 0)
-    asked = RunOptions(**own)
+    own, model_options = split_options(options, RunOptions, ModelOptions)
+    asked, seed = RunOptions(**own), options.get("seed", 0)
     files = [output, *([output.with_name(f"{output.stem}-full{output.suffix}")] if asked.compare_full else [])]
     for file in files:
         check_place(file)
-    check_run(asked.steps, 1 if count is None else count, seed)
-    workload = open_model(model, **options)
+    check_run(asked.steps, 1 if asked.num_images is None else asked.num_images, seed)
+    workload = open_model(model, **model_options)
     backend = workload.open(options.get("backend") or "auto")
     plan, predictor = _fit_plan(asked, workload, backend, warn)
-    count = _count_images(count, len(options.get("prompts") or options.get("labels") or ()), workload)
+    count = _count_images(asked.num_images, len(options.get("prompts") or options.get("labels") or ()), workload)
     check_run(asked.steps, count, seed)
     check_kind(output, is_video=isinstance(workload, PipelineWorkload) and workload.makes_videos)
     made = []

@@ -135,7 +135,7 @@ def test_what_cannot_be_done_is_said_in_a_sentence(bundle, tmp_path, words, said
     ],
 )
 def test_an_output_that_cannot_be_written_is_said_before_the_work(bundle, tmp_path, monkeypatch, name, words, said):
-    monkeypatch.setattr("zeus_trt.calibration.task.open_task", lambda *args, **options: pytest.fail("it began"))
+    monkeypatch.setattr("zeus_trt.calibrating.open_task", lambda *args, **options: pytest.fail("it began"))
     (tmp_path / "folder.json").mkdir()
     (tmp_path / "curve.csv").mkdir()
     done = call("calibrate", bundle, *words, "-o", tmp_path / name)

@@ -1,4 +1,4 @@
-"""`zeus-trt compare` and `zeus-trt study`: options, files, and what they refuse."""
+"""`zeus-trt compare`: options, files, and what they refuse."""
 
 import json
 
@@ -66,6 +66,20 @@ def test_bad_input_is_one_sentence(bundle, words, reason):
     assert reason in error
 
 
-def test_a_study_is_chosen_by_name(bundle, tmp_path):
-    assert "expected one of predictor-order" in call("study", "colour", bundle, "-o", tmp_path).stderr
-    assert call("study", "memory").exit_code == 2
+def test_presets_and_a_window_say_which_steps_are_full(bundle):
+    words = ("--steps", 10, "--ratios", "2", "--window", "none", "--plans", "fast,FFXRFFXRFF", "--num-images", 1)
+    done = call("compare", bundle, *words, "--rounds", 1, "--metrics", "psnr", "--guidance-scale", 1, "--json")
+    assert done.exit_code == 0, done.output
+    rows = json.loads(done.stdout.splitlines()[-1])["rows"]
+    assert {row["label"]: row["plan"] for row in rows} == {
+        "full": "F" * 10, "r = 2": "FFXRFXRFXF", "fast": "FFXRXFXRXF", "FFXRFFXRFF": "FFXRFFXRFF",
+    }  # fmt: skip
+    assert (
+        "window: got 'wide'; expected one of default, flow, none" in call("compare", bundle, "--window", "wide").stderr
+    )
+
+
+def test_the_studies_are_no_command():
+    done = call("study", "memory", "bundle")
+    assert done.exit_code == 2
+    assert "No such command 'study'" in done.stderr

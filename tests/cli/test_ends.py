@@ -46,7 +46,6 @@ def bundle(export_tiny):
         "run BUNDLE --steps 6 --num-images 1 -o OUT/a.png",
         "compare BUNDLE --steps 4 --ratios 2 --num-images 1 --rounds 1 --metrics psnr",
         "calibrate BUNDLE --steps 6 --num-trajectories 1 --num-validation 1 --num-held-out 1 --budget 4 -o OUT/a.json",
-        "study memory BUNDLE --num-images 1 -o OUT/study",
     ],
     ids=lambda words: words.split()[0],
 )
@@ -276,4 +275,3 @@ def test_compare_without_labels_takes_no_guidance(tmp_path, cached_bundle):
     for command in (("run", *common, "-o", tmp_path / "b.png"), ("compare", *common)):
         assert "--guidance-scale: got 3 for a model without" in call(*command, "--guidance-scale", 3).stderr
         assert "got one for a model without class labels" in call(*command, "--label", 1).stderr
-    assert "--guidance-scale: got 3" in call("study", "memory", made, "--guidance-scale", 3, "-o", tmp_path / "s").stderr

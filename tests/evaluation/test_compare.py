@@ -12,16 +12,17 @@ from toy_subject import ToyEngine, make_subject
 
 from zeus_trt.comparing import open_compared
 from zeus_trt.errors import ZeusError
-from zeus_trt.evaluation.cells import make_cells, read_plan
 from zeus_trt.evaluation.compare import compare
-from zeus_trt.evaluation.comparison import Times
 from zeus_trt.evaluation.memory import peak_memory_mib, reset_peak_memory
+from zeus_trt.evaluation.options import MeasureOptions
 from zeus_trt.evaluation.peers import Peer
 from zeus_trt.evaluation.report import FILES
+from zeus_trt.evaluation.row import Times
 from zeus_trt.evaluation.rows import mark
 from zeus_trt.evaluation.subject import open_subject
 from zeus_trt.evaluation.timing import Run
-from zeus_trt.zeus_graph import Plan
+from zeus_trt.evaluation.variants import Grid, NamedPlan, make_variants
+from zeus_trt.zeus_graph import Plan, Predictor
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +32,9 @@ def bundle(digits_bundle):
 
 def run(subject, output=None, rounds=2, on_run=None, trajectories=True, **grid):
     grid = {"ratios": (2, 4), "steps": (10,), "backends": subject.asked, **grid}
-    cells = make_cells(subject.workload, **grid)
-    options = {"num_images": 3, "rounds": rounds, "output": output, "on_run": on_run, "trajectories": trajectories}
-    return compare(subject, cells, **options)
+    options = MeasureOptions(num_images=3, rounds=rounds, trajectories=trajectories)
+    variants = make_variants(subject.workload, Grid(**grid))
+    return compare(subject, variants, options, output=output, on_run=on_run)
 
 
 @pytest.fixture(scope="module")
@@ -99,12 +100,13 @@ def make_run(total=100.0, **changes):
 def test_doubtful_rows_are_marked(bundle, runs, full_ms, expected):
     from zeus_trt.evaluation.rows import compare_times
 
-    cell = make_cells(make_subject(bundle).workload, ratios=(2,), steps=(10,))[1]
+    variant = make_variants(make_subject(bundle).workload, Grid(ratios=(2,), steps=(10,)))[1]
     runs = [replace(run, round=str(number)) for number, run in enumerate(runs)]
     totals = [run.total_ms for run in runs]
     times = Times(min(totals), min(totals), max(totals), 90.0, 5.0, 1.0)
     assert (
-        mark(cell, runs, times, compare_times(runs, [make_run(full_ms, round=run.round) for run in runs])) == expected
+        mark(variant, runs, times, compare_times(runs, [make_run(full_ms, round=run.round) for run in runs]))
+        == expected
     )
 
 
@@ -191,29 +193,47 @@ def test_an_output_that_cannot_be_made_is_refused_before_the_work(bundle, tmp_pa
 
 def test_the_grid_has_each_cell_once_and_each_group_its_full_run(bundle):
     workload = make_subject(bundle).workload
-    cells = make_cells(
-        workload, ratios=(2,), predictors=("zeus", "reuse"), steps=(10, 8), solvers=("default", "dpmpp-2m")
-    )
-    assert [cell.group for cell in cells if cell.is_full] == [
+    grid = Grid(ratios=(2,), predictors=("zeus", "reuse"), steps=(10, 8), solvers=("default", "dpmpp-2m"))
+    variants = make_variants(workload, grid)
+    assert [variant.group for variant in variants if variant.is_full] == [
         ("onnxruntime", solver, steps) for solver in ("default", "dpmpp-2m") for steps in (10, 8)
     ]
-    assert len({cell.key for cell in cells}) == len(cells) == 4 * 3
+    assert len({variant.key for variant in variants}) == len(variants) == 4 * 3
 
 
 def test_plans_are_read_and_run_where_they_fit(bundle, tmp_path):
     workload = make_subject(bundle).workload
     file = tmp_path / "fast.json"
     file.write_text(json.dumps(Plan("FFXRFF").to_json()))
-    plans = [read_plan(str(file)), read_plan("FFXF")]
-    cells = make_cells(workload, ratios=(), plans=plans, steps=(6, 4, 5))
-    assert [(cell.label, str(cell.setting.plan)) for cell in cells if not cell.is_full] == [
+    plans = [NamedPlan.read(str(file)), NamedPlan.read("FFXF")]
+    variants = make_variants(workload, Grid(ratios=(), plans=plans, steps=(6, 4, 5)))
+    assert [(variant.label, str(variant.setting.plan)) for variant in variants if not variant.is_full] == [
         ("fast", "FFXRFF"), ("FFXF", "FFXF"),
     ]  # fmt: skip
     with pytest.raises(ZeusError, match="got 4 steps; expected 6"):
-        make_cells(workload, plans=plans[1:], steps=(6,))
+        make_variants(workload, Grid(plans=plans[1:], steps=(6,)))
     file.write_text("no json")
     with pytest.raises(ZeusError, match="no strict JSON"):
-        read_plan(str(file))
+        NamedPlan.read(str(file))
+
+
+def test_a_window_applies_to_ratios_and_presets(bundle):
+    workload = make_subject(bundle).workload
+    plans = [NamedPlan.read("fast", "none"), NamedPlan.read("FFXRFFFFFF")]
+    variants = make_variants(workload, Grid(ratios=(2,), window="none", plans=plans, steps=(10, 20)))
+    found = [(variant.label, variant.setting.plan) for variant in variants if not variant.is_full]
+    none = (0.0, 0.0)
+    assert found == [
+        ("r = 2", with_rule(Plan.uniform(10, 2, none))), ("fast", with_rule(Plan.uniform(10, 3, none))),
+        ("FFXRFFFFFF", with_rule(Plan("FFXRFFFFFF"))),
+        ("r = 2", with_rule(Plan.uniform(20, 2, none))), ("fast", with_rule(Plan.uniform(20, 3, none))),
+    ]  # fmt: skip
+    with pytest.raises(ZeusError, match="window: got 'wide'"):
+        Grid(window="wide")
+
+
+def with_rule(plan):
+    return replace(plan, predictor=Predictor())
 
 
 def test_fewer_steps_are_measured_against_the_most_too(bundle):

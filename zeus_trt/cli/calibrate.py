@@ -34,7 +34,7 @@ _RECORDING = ("trajectories", "num_trajectories", "num_validation", "max_calls")
 @click.option("--label", "labels", type=Numbers(), help="Class labels of the samples, in turn; all by default.")
 @click.option("--prompts", type=_path, help="For pipelines: a file with a prompt per line.")
 @guidance_option
-@click.option("--engine", "bundle", type=_path, help="For pipelines: its bundle, to be run.")
+@click.option("--engine", type=_path, help="For pipelines: its bundle, to be run.")
 @click.option("--backend", help="Engine, such as aot-inductor.  [default: onnxruntime, eager for pipelines]")
 @click.option("--trajectories", type=_path, help="File of the recorded full runs.  [default: in the bundle]")
 @click.option("--num-trajectories", type=click.IntRange(1), default=16, show_default=True, help="Full runs to record.")
@@ -45,9 +45,9 @@ _RECORDING = ("trajectories", "num_trajectories", "num_validation", "max_calls")
 @click.option("-o", "--output", type=_path, help="Plan to write (.json); with --pareto a .csv and a .png.")
 def calibrate(model, nfe, speedup, min_psnr, pareto, check, output, **options) -> dict:
     """Find the best plan for a bundle or a pipeline, its solver and a budget, from a few of its own trajectories."""
+    from zeus_trt.calibrating import open_task
     from zeus_trt.calibration.goals import Goal, check_plan, reach
     from zeus_trt.calibration.pareto import trace_pareto
-    from zeus_trt.calibration.task import open_task
     from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
 
     if not check and output is None:

@@ -1,4 +1,6 @@
-"""Recording: what a Gram holds, that it predicts, and that it can be interrupted."""
+"""Recording: what is kept, that it predicts, and that it can be interrupted."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -7,36 +9,40 @@ from diffusers import DPMSolverMultistepScheduler, EulerDiscreteScheduler, FlowM
 from toy_workload import ToyWorkload
 
 from zeus_trt.calibration import record as recording
-from zeus_trt.calibration.gram import Gram
 from zeus_trt.calibration.record import record
-from zeus_trt.calibration.surrogate import make_rows, predict_errors, weigh_error
+from zeus_trt.calibration.surrogate import list_rows, predict_errors, weigh_error
+from zeus_trt.calibration.trajectory_stats import TrajectoryStats
 from zeus_trt.errors import ZeusError
-from zeus_trt.evaluation.workload import Setting
+from zeus_trt.evaluation.workload import Setting, make_full_setting
 from zeus_trt.zeus_graph import Plan, Predictor
 
 SOLVERS = [FlowMatchEulerDiscreteScheduler, EulerDiscreteScheduler, DPMSolverMultistepScheduler]
 PLAN = Plan.spread(20, 9)
 
 
-def measure_errors(workload, plan, predictor, numbers):
-    full = workload.run(Setting(Plan("F" * len(str(plan))), len(plan)), numbers).latents
-    skipped = workload.run(Setting(plan, len(plan), predictor), numbers).latents
+def make(workload, numbers, num_steps, **options):
+    return record(workload, make_full_setting(workload, num_steps), numbers, **options)
+
+
+def measure_errors(workload, plan, numbers):
+    full = workload.run(Setting(plan, len(plan)).full, numbers).latents
+    skipped = workload.run(Setting(plan, len(plan)), numbers).latents
     return (skipped - full).double().square().flatten(1).mean(1).numpy()
 
 
 def test_products_are_those_of_the_outputs():
     workload, outputs = ToyWorkload(), []
-    gram = record(workload, range(3), num_steps=12, batch=2)
+    stats = make(workload, range(3), 12, batch=2)
     workload.run(Setting(Plan("F" * 12), 12), range(3), lambda step: outputs.append(step.output.flatten(1).clone()))
     expected = torch.einsum("ibp,jbp->bij", torch.stack(outputs).double(), torch.stack(outputs).double()) / 64
-    np.testing.assert_allclose(gram.products, expected.numpy(), rtol=1e-6, atol=1e-9)
-    assert gram.products.dtype == np.float64
+    np.testing.assert_allclose(stats.products, expected.numpy(), rtol=1e-6, atol=1e-9)
+    assert stats.products.dtype == np.float64
 
 
 def test_blocks_of_columns_change_nothing(monkeypatch):
-    whole = record(ToyWorkload(), range(2), num_steps=8)
+    whole = make(ToyWorkload(), range(2), 8)
     monkeypatch.setattr(recording, "_COLUMNS", 7)
-    np.testing.assert_allclose(record(ToyWorkload(), range(2), num_steps=8).products, whole.products, rtol=1e-12)
+    np.testing.assert_allclose(make(ToyWorkload(), range(2), 8).products, whole.products, rtol=1e-12)
 
 
 @pytest.mark.parametrize("make_scheduler", SOLVERS)
@@ -51,10 +57,11 @@ def test_without_feedback_the_prediction_is_exact(make_scheduler, predictor):
         return noise[0] * torch.sin(4 * t) + noise[1] * t**2
 
     workload = ToyWorkload(outside, make_scheduler)
-    gram = record(workload, range(2), num_steps=20)
-    assert np.abs(gram.feedback).max() < 1e-4
-    expected = measure_errors(workload, PLAN, predictor, range(2))
-    predicted = predict_errors(workload.program(20), gram, PLAN, predictor)
+    stats = make(workload, range(2), 20)
+    assert np.abs(stats.feedback).max() < 1e-4
+    plan = replace(PLAN, predictor=Predictor.parse(predictor))
+    expected = measure_errors(workload, plan, range(2))
+    predicted = predict_errors(workload.program(20), stats, plan)
     np.testing.assert_allclose(predicted, expected, rtol=2e-3)
 
 
@@ -64,16 +71,18 @@ def test_linear_feedback_is_found_and_the_prediction_is_exact(make_scheduler):
         return sample * (1.0 - 3.0 * timestep / 1000)[:, None, None, None]
 
     workload = ToyWorkload(linear, make_scheduler)
-    gram, program = record(workload, range(3), num_steps=20), workload.program(20)
-    told = ~np.isnan(gram.responses).all(axis=(0, 1))
+    stats, program = make(workload, range(3), 20), workload.program(20)
+    told = ~np.isnan(stats.responses).all(axis=(0, 1))
     assert told.sum() > 8
     slopes = 1.0 - 3.0 * np.array(program.timesteps) / 1000
-    np.testing.assert_allclose(gram.feedback[told], slopes[told], atol=2e-3)
-    exact = Gram(gram.products, np.broadcast_to(slopes, gram.responses.shape), gram.numbers, gram.tag, gram.calls)
-    expected = measure_errors(workload, PLAN, "zeus", range(3))
-    np.testing.assert_allclose(predict_errors(program, exact, PLAN, "zeus"), expected, rtol=5e-3)
-    blind = weigh_error(program, make_rows(program, PLAN, "zeus"), np.zeros(20))
-    assert np.abs(np.einsum("i,tij,j->t", blind, gram.products, blind) / expected - 1).min() > 0.02
+    np.testing.assert_allclose(stats.feedback[told], slopes[told], atol=2e-3)
+    exact = TrajectoryStats(
+        stats.products, np.broadcast_to(slopes, stats.responses.shape), stats.numbers, stats.tag, stats.calls
+    )
+    expected = measure_errors(workload, PLAN, range(3))
+    np.testing.assert_allclose(predict_errors(program, exact, PLAN), expected, rtol=5e-3)
+    blind = weigh_error(program, list_rows(program, PLAN), np.zeros(20))
+    assert np.abs(np.einsum("i,tij,j->t", blind, stats.products, blind) / expected - 1).min() > 0.02
 
 
 def test_without_feedback_the_weights_are_w_p_minus_w():
@@ -101,36 +110,36 @@ def test_an_interrupted_recording_goes_on(tmp_path):
 
     path = tmp_path / "new folder" / "gram.npz"
     with pytest.raises(Stop):
-        record(ToyWorkload(), range(5), num_steps=8, batch=2, path=path, on_calls=stop)
+        make(ToyWorkload(), range(5), 8, batch=2, path=path, on_calls=stop)
     workload = ToyWorkload()
-    resumed = record(workload, range(5), num_steps=8, batch=2, path=path)
-    whole = record(ToyWorkload(), range(5), num_steps=8, batch=2)
+    resumed = make(workload, range(5), 8, batch=2, path=path)
+    whole = make(ToyWorkload(), range(5), 8, batch=2)
     assert workload.calls == whole.calls * 3 / 5
     assert resumed.numbers == whole.numbers == (0, 1, 2, 3, 4)
     np.testing.assert_array_equal(resumed.products, whole.products)
     np.testing.assert_array_equal(resumed.responses, whole.responses)
     again = ToyWorkload()
-    record(again, range(3), num_steps=8, path=path)
+    make(again, range(3), 8, path=path)
     assert again.calls == 0
 
 
 def test_trajectories_of_something_else_are_refused(tmp_path):
     path = tmp_path / "gram.npz"
-    record(ToyWorkload(), range(1), num_steps=8, path=path)
+    make(ToyWorkload(), range(1), 8, path=path)
     for other, steps in ((ToyWorkload(guidance=2.0), 8), (ToyWorkload(), 9)):
         with pytest.raises(ZeusError, match="recorded with another"):
-            record(other, range(1), num_steps=steps, path=path)
+            make(other, range(1), steps, path=path)
 
 
 def test_a_damaged_file_is_refused(tmp_path):
     path = tmp_path / "gram.npz"
-    record(ToyWorkload(), range(1), num_steps=8, path=path)
+    make(ToyWorkload(), range(1), 8, path=path)
     path.write_bytes(path.read_bytes()[:-200])
     with pytest.raises(ZeusError, match="cannot be read"):
-        Gram.load(path)
+        TrajectoryStats.load(path)
     path.write_text("text")
     with pytest.raises(ZeusError, match="cannot be read"):
-        record(ToyWorkload(), range(1), num_steps=8, path=path)
+        make(ToyWorkload(), range(1), 8, path=path)
 
 
 def test_outputs_that_are_not_finite_are_refused():
@@ -138,6 +147,6 @@ def test_outputs_that_are_not_finite_are_refused():
         return sample * torch.where(timestep < 500, torch.nan, 1.0)[:, None, None, None]
 
     with pytest.raises(ZeusError, match="got NaN or infinity"):
-        record(ToyWorkload(broken), range(1), num_steps=8)
-    with pytest.raises(ZeusError, match="got none"):
-        record(ToyWorkload(), [], num_steps=8)
+        make(ToyWorkload(broken), range(1), 8)
+    with pytest.raises(ZeusError, match="got 0"):
+        make(ToyWorkload(), [], 8)

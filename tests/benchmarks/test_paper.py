@@ -1,16 +1,24 @@
-"""The paper's studies: what they run, and that their verdicts follow from the rows."""
+"""The paper's tables: what they run, and that their verdicts follow from the rows."""
 
+import json
+import runpy
 import subprocess
 import sys
 from dataclasses import replace
 
 import pytest
 from checkout import ROOT
+from click.testing import CliRunner
+from toy_subject import make_subject
 
-from zeus_trt.errors import ZeusError
-from zeus_trt.evaluation.comparison import Comparison, Row
 from zeus_trt.evaluation.quality import Quality
-from zeus_trt.evaluation.studies import STUDIES, run_study
+from zeus_trt.evaluation.row import Row
+from zeus_trt.evaluation.variants import make_variants
+
+with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(ROOT / "benchmarks")
+    PAPER = runpy.run_path(str(ROOT / "benchmarks" / "paper.py"))
+TABLES = PAPER["TABLES"]
 
 
 def make_row(ratio, predictor="zeus", psnr=50.0, **changes):
@@ -20,8 +28,7 @@ def make_row(ratio, predictor="zeus", psnr=50.0, **changes):
 
 
 def judge(name, rows, state=None):
-    comparison = Comparison({}, {}, {}, (), tuple(rows))
-    return [finding.agrees for finding in STUDIES[name].judge(comparison, state or {})]
+    return [claim.rule(rows, state or {})[1] for claim in TABLES[name].claims]
 
 
 @pytest.mark.parametrize(
@@ -46,40 +53,43 @@ def test_memory(mib, latents, agrees):
     assert judge("memory", rows, {"r = 2": 2, "r = 4": latents}) == [agrees]
 
 
-def test_studies_without_a_claim_have_no_verdict():
+def test_tables_without_a_claim_have_no_verdict():
     rows = [make_row(2), make_row(3)]
     assert judge("solver-order", rows) == judge("parameterisation", rows) == [None]
     assert judge("few-steps", rows) == [None, None]
 
 
-def test_every_grid_makes_cells(digits_bundle):
-    from toy_subject import make_subject
-
-    from zeus_trt.evaluation.cells import make_cells
-
+def test_every_grid_makes_variants(digits_bundle):
     workload = make_subject(digits_bundle("unet-flow")).workload
-    sizes = {name: len(make_cells(workload, **study.grid)) for name, study in STUDIES.items()}
+    sizes = {name: len(make_variants(workload, table.grid)) for name, table in TABLES.items()}
     assert sizes == {
         "predictor-order": 13, "interleaving": 22, "solver-order": 9, "few-steps": 9, "parameterisation": 4, "memory": 3
     }  # fmt: skip
 
 
-def test_a_study_is_run_and_written(digits_bundle, tmp_path):
-    outcome = run_study("memory", digits_bundle("unet-flow"), tmp_path, num_images=1, guidance_scale=1.0)
-    assert outcome.state == {"r = 2": 2, "r = 4": 2}
-    assert [row.nfe for row in outcome.comparison.rows] == [50, 27, 22]
-    text = outcome.to_markdown()
+def test_a_table_is_run_and_written(digits_bundle, tmp_path):
+    bundle = digits_bundle("unet-flow")
+    words = ["memory", "--model", str(bundle), "--num-images", "1", "--guidance-scale", "1", "-o", str(tmp_path)]
+    done = CliRunner().invoke(PAPER["main"], words)
+    assert done.exit_code == 0, done.output
+    (outcome,) = json.loads((tmp_path / "paper.json").read_text())["studies"]
+    assert outcome["study"] == "memory"
+    assert outcome["state_latents"] == {"r = 2": 2, "r = 4": 2}
+    assert [row["nfe"] for row in outcome["comparison"]["rows"]] == [50, 27, 22]
+    text = (tmp_path / "paper.md").read_text()
     assert "| r = 2 | 27 |" in text
     assert "memory is O(1)" in text
-    assert (tmp_path / "memory" / "report.html").is_file()
-    assert outcome.to_json()["study"] == "memory"
+    assert (tmp_path / bundle.name / "memory" / "report.html").is_file()
+    (table,) = json.loads(done.stdout.splitlines()[-1])["tables"]
+    assert table["findings"] == outcome["findings"]
 
 
-def test_an_unknown_study_is_refused(tmp_path):
-    with pytest.raises(ZeusError, match="expected one of predictor-order, interleaving"):
-        run_study("colour", tmp_path, tmp_path)
+def test_an_unknown_table_is_refused():
+    done = CliRunner().invoke(PAPER["main"], ["colour"])
+    assert done.exit_code == 2
+    assert "is not one of 'predictor-order', 'interleaving'" in done.stderr
 
 
-def test_the_example_says_what_it_does():
-    command = [sys.executable, str(ROOT / "examples" / "reproduce_paper.py"), "--help"]
+def test_the_script_has_its_tables_beside_it():
+    command = [sys.executable, str(ROOT / "benchmarks" / "paper.py"), "--help"]
     assert "--num-images" in subprocess.run(command, capture_output=True, text=True, check=True).stdout

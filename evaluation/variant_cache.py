@@ -1,4 +1,4 @@
-"""What is already measured of a comparison, so that an interrupted one goes on."""
+"""The measured variants of a comparison on the disk, so that an interrupted one goes on."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ from zeus_trt.files import write_atomically
 
 @dataclass(frozen=True)
 class _File:
-    """The fields of the JSON file of a cell."""
+    """The fields of the JSON file of a variant."""
 
     meaning: dict[str, Any]
     runs: tuple[Run, ...]
@@ -26,7 +26,7 @@ class _File:
 
 @dataclass(frozen=True)
 class Record:
-    """Everything that was measured of one cell so far.
+    """Everything that was measured of one variant so far.
 
     Args:
         runs: The timed runs, in the order of the rounds.
@@ -44,7 +44,7 @@ class Record:
     nfe_equivalent: float | None = None
 
 
-class CellCache:
+class VariantCache:
     """Records by key: one JSON and one safetensors file each; nothing is kept without a folder.
 
     Args:
@@ -57,14 +57,14 @@ class CellCache:
             folder.mkdir(parents=True, exist_ok=True)
 
     def load(self, key: str) -> Record | None:
-        """What is known of a cell; None if nothing is, or if the files do not read."""
+        """The record of a variant; None without one, or if its files do not read."""
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
         if not self._folder:
             return None
         try:
-            file = strict_json.read(self._folder / f"{key}.json", _File, "measured cell")
+            file = strict_json.read(self._folder / f"{key}.json", _File, "measured variant")
             tensors = load_file(self._folder / f"{key}.safetensors")
             latents, images = tensors["latents"], tensors["images"]
         except (ZeusError, OSError, KeyError, ValueError, SafetensorError):
@@ -83,16 +83,11 @@ class CellCache:
         if len(record.runs) == 1 or not tensors.is_file():
             with write_atomically(tensors) as path:
                 save_file({"latents": record.latents.contiguous(), "images": record.images.contiguous().clone()}, path)
-        data = {
-            "meaning": meaning,
-            "runs": [asdict(run) for run in record.runs],
-            "trajectory_errors": record.trajectory_errors,
-            "nfe_equivalent": record.nfe_equivalent,
-        }
+        data = asdict(_File(meaning, record.runs, record.trajectory_errors, record.nfe_equivalent))
         with write_atomically(self._folder / f"{key}.json") as path:
             path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
 
 
 def digest(meaning: dict[str, Any]) -> str:
-    """A key of everything that determines a cell: JSON data."""
+    """A key of everything that determines a variant: JSON data."""
     return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()[:20]

@@ -1,4 +1,4 @@
-"""What calibration keeps of full trajectories: inner products of their outputs, and how outputs answer to errors."""
+"""What calibration keeps of full trajectories: inner products of their outputs, and how outputs respond to errors."""
 
 import json
 import os
@@ -34,7 +34,7 @@ class _Facts:
 
 
 @dataclass(frozen=True, eq=False)
-class Gram:
+class TrajectoryStats:
     """A handful of full runs, reduced to numbers.
 
     psi_i is the output used at evaluation i of a full run, after guidance. T trajectories, N evaluations, P probes:
@@ -69,14 +69,14 @@ class Gram:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # evaluations without a probe
             slopes = np.nanmean(np.nanmedian(self.responses, axis=0), axis=0)
-        told = np.flatnonzero(~np.isnan(slopes))
-        if not told.size:
+        measured = np.flatnonzero(~np.isnan(slopes))
+        if not measured.size:
             return np.zeros(self.num_evaluations)
-        return np.interp(np.arange(self.num_evaluations), told, slopes[told])
+        return np.interp(np.arange(self.num_evaluations), measured, slopes[measured])
 
-    def extend(self, other: "Gram") -> "Gram":
+    def extend(self, other: "TrajectoryStats") -> "TrajectoryStats":
         """This and further trajectories of the same tag."""
-        return Gram(
+        return TrajectoryStats(
             np.concatenate([self.products, other.products]),
             np.concatenate([self.responses, other.responses]),
             self.numbers + other.numbers,
@@ -91,7 +91,7 @@ class Gram:
             np.savez(file, products=self.products, responses=self.responses, facts=np.array(facts))
 
     @classmethod
-    def load(cls, path: str | os.PathLike) -> "Gram":
+    def load(cls, path: str | os.PathLike) -> "TrajectoryStats":
         """Reads a file that ``save`` wrote.
 
         Raises:
