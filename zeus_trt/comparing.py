@@ -55,7 +55,7 @@ def compare(
         ZeusError: An unknown backend, peer, metric, solver or predictor, and as ``open_model`` and ``open_subject``.
     """
     options = {name: value for name, value in options.items() if value is not None}
-    given = {"model": model, "backends": backends, "plans": plans, "peers": peers, "output": output, **options}
+    given = {"model": model, "backends": backends, **options, "plans": plans, "peers": peers, "output": output}
     command = write_command("compare", (compare, Grid, MeasureOptions, ModelOptions), os.fspath(path), **given)
     options |= {"prompts": Path(options["prompts"])} if "prompts" in options else {}
     grid_options, measured, asked = split_options(options, Grid, MeasureOptions, ModelOptions)
