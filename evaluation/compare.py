@@ -10,9 +10,9 @@ from zeus_trt.evaluation.comparison import Comparison
 from zeus_trt.evaluation.options import MeasureOptions
 from zeus_trt.evaluation.perceptual import explain_absence
 from zeus_trt.evaluation.report import write_report
-from zeus_trt.evaluation.rows import make_rows
 from zeus_trt.evaluation.runner import Runner
 from zeus_trt.evaluation.subject import EAGER, Subject
+from zeus_trt.evaluation.summary import make_rows
 from zeus_trt.evaluation.variant_cache import VariantCache
 from zeus_trt.evaluation.variants import Variant
 from zeus_trt.machine import describe_machine

@@ -128,7 +128,8 @@ class Grid:
         mode: As in ``Session.generate``.
 
     Raises:
-        ZeusError: An unknown predictor or window, or a predictor beside a calibrated plan with another one.
+        ZeusError: A wrong ratio, an unknown predictor or window, or a predictor beside a plan that was calibrated with
+            another one.
     """
 
     backends: Sequence[str] = ("onnxruntime",)
@@ -142,7 +143,8 @@ class Grid:
     mode: str = "auto"
 
     def __post_init__(self) -> None:
-        choose_plan(window=self.window)
+        for ratio in (0, *self.ratios):
+            choose_plan(ratio=ratio, window=self.window)
         for name in self.predictors or ():
             Predictor.parse(name)
             for named in self.plans:
@@ -165,7 +167,7 @@ def make_variants(workload: Workload, grid: Grid) -> tuple[Variant, ...]:
     """Makes the variants of a grid. Every group begins with its full run, whether it is asked for or not.
 
     Raises:
-        ZeusError: An unknown solver, a wrong ratio, or a plan that does not fit any of the step counts.
+        ZeusError: An unknown solver, or a plan that does not fit any of the step counts.
     """
     counts = {(solver, num): workload.count_evaluations(num, solver) for solver in grid.solvers for num in grid.steps}
     for named in grid.plans:

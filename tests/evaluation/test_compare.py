@@ -18,8 +18,8 @@ from zeus_trt.evaluation.options import MeasureOptions
 from zeus_trt.evaluation.peers import Peer
 from zeus_trt.evaluation.report import FILES
 from zeus_trt.evaluation.row import Times
-from zeus_trt.evaluation.rows import mark
 from zeus_trt.evaluation.subject import open_subject
+from zeus_trt.evaluation.summary import mark
 from zeus_trt.evaluation.timing import Run
 from zeus_trt.evaluation.variants import Grid, NamedPlan, make_variants
 from zeus_trt.zeus_graph import Plan, Predictor
@@ -98,7 +98,7 @@ def make_run(total=100.0, **changes):
     ],
 )
 def test_doubtful_rows_are_marked(bundle, runs, full_ms, expected):
-    from zeus_trt.evaluation.rows import compare_times
+    from zeus_trt.evaluation.summary import compare_times
 
     variant = make_variants(make_subject(bundle).workload, Grid(ratios=(2,), steps=(10,)))[1]
     runs = [replace(run, round=str(number)) for number, run in enumerate(runs)]

@@ -7,7 +7,7 @@ import pytest
 from zeus_trt.evaluation.comparison import Comparison, list_marks
 from zeus_trt.evaluation.quality import METRICS, Quality
 from zeus_trt.evaluation.row import UNMEASURABLE, Row, Speedup, Times
-from zeus_trt.evaluation.rows import compare_times
+from zeus_trt.evaluation.summary import compare_times
 from zeus_trt.evaluation.timing import Run
 from zeus_trt.evaluation.verdict import judge
 
