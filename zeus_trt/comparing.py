@@ -55,10 +55,11 @@ def compare(
         ZeusError: An unknown backend, peer, metric, solver or predictor, and as ``open_model`` and ``open_subject``.
     """
     options = {name: value for name, value in options.items() if value is not None}
+    if "prompts" in options:
+        options["prompts"] = Path(options["prompts"])
+    grid_options, measured, asked = split_options(options, Grid, MeasureOptions, ModelOptions)
     given = {"model": model, "backends": backends, **options, "plans": plans, "peers": peers, "output": output}
     command = write_command("compare", (compare, Grid, MeasureOptions, ModelOptions), os.fspath(path), **given)
-    options |= {"prompts": Path(options["prompts"])} if "prompts" in options else {}
-    grid_options, measured, asked = split_options(options, Grid, MeasureOptions, ModelOptions)
     parsed = [peer for text in peers for peer in Peer.parse(text)]
     measure = MeasureOptions(**measured)
     named = [NamedPlan.read(source, options.get("window")) for source in plans]
