@@ -1,11 +1,15 @@
 """Calibration in one call."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from zeus_trt.errors import ZeusError
+
 if TYPE_CHECKING:
     from zeus_trt.calibration.calibrate import Task
+    from zeus_trt.calibration.goals import Goal
     from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
 
 
@@ -34,18 +38,69 @@ def calibrate(
     Raises:
         ZeusError: No goal or several, an impossible one, a model that does not open, or a place that cannot be written.
     """
-    from zeus_trt.calibration.goals import Goal, reach
-    from zeus_trt.files import check_place
+    from zeus_trt.calibration.goals import Goal
 
-    goal = Goal(nfe, speedup, min_psnr)
+    return run_calibration(model, output, Goal(nfe, speedup, min_psnr), **options)
+
+
+def run_calibration(
+    model: str | os.PathLike,
+    output: str | os.PathLike | None,
+    goal: "Goal | None" = None,
+    check: str | os.PathLike | None = None,
+    say: Callable[[str], Any] = lambda text: None,
+    **options: Any,
+) -> Any:
+    """Finds the plan of a goal, measures a plan on new samples, or without either finds the plans of many budgets.
+
+    Args:
+        model: As in ``open_model``.
+        output: The file of the result: a .json of a plan, a .csv of many, beside which the plot goes.
+        goal: What the plan has to reach.
+        check: The file of a plan to measure.
+        say: Called with a sentence on the recorded trajectories.
+        **options: As in ``open_task``.
+
+    Returns:
+        A ``CalibratedPlan``; of many budgets a ``Pareto``.
+
+    Raises:
+        ZeusError: A place that cannot be written, an impossible goal, or a model that does not open.
+    """
+    from zeus_trt.calibration.goals import check_plan, reach
+    from zeus_trt.calibration.pareto import trace_pareto
+    from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
+
     place = None if output is None else Path(output)
     if place:
-        check_place(place)
-    task = open_task(model, keep_beside=place, **options)
-    found = reach(task, goal)
+        _prepare(place, is_curve=goal is None and check is None)
+    task = open_task(model, keep_beside=None if check else place, **options)
+    if task.trajectories and not check:
+        say(f"trajectories are kept in {task.trajectories}: an interrupted calibration goes on from there")
+    result: Any
+    if check:
+        result = check_plan(task, CalibratedPlan.load(check))
+    else:
+        result = reach(task, goal) if goal else trace_pareto(task)
     if place:
-        found.save(place)
-    return found
+        result.save(place)
+    return result
+
+
+def _prepare(output: Path, is_curve: bool) -> None:
+    """Refuses a place for the result before the work, and makes its folder."""
+    from zeus_trt.files import check_place
+
+    name = output.name or output
+    if output.suffix != ".json" and not is_curve:
+        raise ZeusError(f"output: got {name}; expected a plan's name such as plan.json. Change the ending.")
+    if is_curve and output.suffix not in ("", ".csv", ".png"):
+        raise ZeusError(
+            f"output: got {name}; expected a name such as curve.csv, beside which the plot goes. Change the ending."
+        )
+    output.parent.mkdir(parents=True, exist_ok=True)
+    for file in (output, *((output.with_suffix(".csv"), output.with_suffix(".png")) if is_curve else ())):
+        check_place(file)
 
 
 def open_task(model: str | os.PathLike, *, prompts: str | os.PathLike | None = None, **options: Any) -> "Task":
