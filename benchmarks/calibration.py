@@ -47,7 +47,7 @@ class Campaign:
         if not bundle.exists():
             export_model(ROOT / "examples" / "models" / f"digits-{model}", bundle)
         opened = Bundle.open(bundle)
-        engine = OnnxRuntimeEngine(opened.onnx, num_threads=self._threads)
+        engine = OnnxRuntimeEngine(opened.graph(), num_threads=self._threads)
         return SessionWorkload(opened, guidance_scale=2.0, engines={"onnxruntime": engine})
 
     def _record(self, model: str, num_steps: int) -> TrajectoryStats:

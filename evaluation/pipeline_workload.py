@@ -67,7 +67,7 @@ class PipelineWorkload(Workload):
 
     @cached_property
     def _weights_sha256(self) -> str:
-        return digest_weights(next(iter(find_denoisers(self.pipeline).values())))
+        return digest_weights(next(iter(find_denoisers(self.pipeline).values())))[0]
 
     def open(self, backend: str) -> str:
         """The name of an engine; ``auto`` is ``eager`` without a bundle. It is opened when it is run first."""

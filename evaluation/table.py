@@ -104,9 +104,8 @@ class Table:
         return "".join(f"| {' | '.join(line)} |\n" for line in (head, ["---"] * len(head), *rows))
 
     def to_html(self, pick: int | None = None) -> str:
-        """The table as an element of the report; row ``pick`` is marked. It is escaped."""
+        """The table as an escaped element of the report; row ``pick`` is marked."""
         from jinja2 import Environment
-        from markupsafe import Markup
 
         environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-        return Markup(environment.from_string(_HTML).render(table=self, pick=pick))
+        return environment.from_string(_HTML).render(table=self, pick=pick)

@@ -134,6 +134,7 @@ def compare(
     backend: str,
     tolerance: float = TOLERANCE,
     explain: Callable[[Case], str] | None = None,
+    leave: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.float,
 ) -> tuple[Verification, ...]:
     """Runs both on every case.
 
@@ -144,6 +145,7 @@ def compare(
         backend: Name of the engine, for the record.
         tolerance: Largest relative error that is accepted.
         explain: What to say of a case where the engine, and not the reference, returns values that are not finite.
+        leave: The part of the reference's output that the engine returns, in float32; all of it by default.
 
     Raises:
         ZeusError: An output is not finite, or the error is above ``tolerance``.
@@ -153,7 +155,7 @@ def compare(
         arguments, shape = to_float32(case.arguments), tuple(case.latents.shape)
         try:
             with torch.inference_mode():
-                expected = eager(**arguments)[0].float()
+                expected = leave(eager(**arguments)[0])
         except Exception as error:  # the model's own code raises its own
             raise ZeusError(
                 f"verification: got {type(error).__name__} from the eager model at latents {shape} "

@@ -5,7 +5,6 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from math import prod
 from pathlib import Path
 
 import torch
@@ -47,7 +46,7 @@ def build_engine(
     Args:
         bundle: A folder written by ``zeus-trt export``. Its manifest stays as it is.
         backend: ``tensorrt``, ``tensorrt-rtx`` or ``aot-inductor``.
-        precision: The one to be sure of; engines have that of the graph.
+        precision: That of the graph to build from; by default the first of the bundle.
         gpu: What to build for, such as ``sm_89``; several for TensorRT-RTX. By default the GPU that is here, and
             the CPU for AOTInductor.
         ranges: Sizes to build for, per symbol of the manifest, as in ``make_profile``.
@@ -79,7 +78,7 @@ def build_engine(
             else:
                 # Not in the bundle: TensorRT parses it, and a bundle may be from anywhere.
                 cache = find_data_folder() / f"timing-{spec.backend_version}-{spec.target.sms[0]}.cache"
-                build_tensorrt(bundle.onnx, spec, file, cache, on_progress)
+                build_tensorrt(bundle.graph(spec.precision), spec, file, cache, on_progress)
             seconds = round(time.perf_counter() - start, 2)
             record = sign(EngineRecord(spec, file.name, file.stat().st_size, digest_file(file), seconds), key)
             (fresh / FILE_NAME).write_text(record.to_json(), encoding="utf-8")
@@ -105,11 +104,11 @@ def plan_engine(
     """
     options = options or TensorRTOptions()
     version, target = check_backend(backend, gpu, options)
-    graph, weights = digest_model(bundle.manifest, backend)
+    graph, weights = digest_model(bundle.manifest, backend, precision)
     return EngineSpec(
         backend=backend,
         backend_version=version,
-        precision=check_precision(bundle.onnx, precision),
+        precision=bundle.manifest.find_graph(precision).precision,
         profile=make_profile(bundle.manifest, ranges, guidance),
         target=target,
         graph_sha256=graph,
@@ -153,28 +152,6 @@ def _find_built(bundle: Bundle, spec: EngineSpec) -> EngineFile | None:
         if spec.key == (engine.path.parent.name if engine.record else engine.path.name):
             return engine
     return None
-
-
-def check_precision(onnx: Path, asked: str | None) -> str:
-    """The precision of a graph: that of most of its weights.
-
-    Raises:
-        ZeusError: Another one is asked for.
-    """
-    from onnx import TensorProto, load
-
-    names = {TensorProto.FLOAT: "fp32", TensorProto.FLOAT16: "fp16", TensorProto.BFLOAT16: "bf16"}
-    counts = dict.fromkeys(names, 0)
-    for tensor in load(onnx, load_external_data=False).graph.initializer:
-        if tensor.data_type in counts:
-            counts[tensor.data_type] += prod(tensor.dims)
-    found = names[max(counts, key=lambda kind: counts[kind])]
-    if asked not in (None, found):
-        raise ZeusError(
-            f"precision: got {asked} for a graph in {found}; expected {found}, since engines are typed as their graph "
-            f"is. Export the model with --precision {asked}."
-        )
-    return found
 
 
 def choose_target(backend: str, gpu: str | Sequence[str] | None) -> Target:

@@ -10,6 +10,7 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.axes import Slot, Symbol, find_symbols, find_unit
+from zeus_trt.export.border import CONSTANT, Axes, Border, find_border
 from zeus_trt.export.denoisers import choose_denoiser, watch
 from zeus_trt.export.imitation import Imitation
 from zeus_trt.export.recorder import check_single, find_denoiser
@@ -28,12 +29,14 @@ class Input:
 
     Args:
         name: Its name in the graph.
-        path: Where it goes in the ``forward`` signature, such as ``added_cond_kwargs.text_embeds``.
+        path: Where it goes in the ``forward`` signature, such as ``added_cond_kwargs.text_embeds``; empty for the
+            channels that are appended to the latents.
         example: A tensor of the base run, or an integer that moves with the setting.
         axes: A size or a symbol's name per axis; none for an integer.
-        role: ``latents`` and ``timestep`` change with the step; ``conditioning`` with the content; ``size`` follows
-            from the sizes alone; ``fixed`` never changed, such as the embedded guidance scale. Without a run of
-            other content everything else counts as ``conditioning``.
+        role: ``latents`` and ``timestep`` change with the step; ``conditioning`` and ``constant``, the channels that
+            are appended to the latents, with the content; ``size`` follows from the sizes alone; ``fixed`` never
+            changed, such as the embedded guidance scale. Without a run of other content everything else counts as
+            ``conditioning``.
         value: The symbol that an integer is the value of.
     """
 
@@ -52,40 +55,39 @@ class Capture:
     Args:
         component: The denoiser's name in the pipeline.
         denoiser: The user's module.
-        inputs: Latents, timestep, then the others in the order of the ``forward`` signature.
+        inputs: Of the graph: the solver's latents and timestep, then the others in the order of the ``forward``
+            signature. Floating-point examples are float32.
+        border: What the graph does around the denoiser.
         symbols: The sizes that vary, factors before products.
         constants: The arguments that are no tensors and never change, by path.
         guidance: ``batched`` where the rows of a call hold the latents of every image twice, ``sequential`` where each
             branch is a call, ``embedded`` where the denoiser reads the scale as ``guidance``, or ``none``.
         guidance_factor: What the scale is multiplied with where the denoiser reads it; None if it is not known.
-        timestep_scale: What the solver's timesteps are multiplied with; None where the denoiser reads another time.
-        output_axes: A size or a symbol's name per axis of the output.
-        state_axes: The same, of the part of the latents that changes with the step. That is the solver's part: an
-            inpainting model takes more channels, which stay.
+        output_axes: A size or a symbol's name per axis of the graph's output.
         arguments: The first call of the base run.
     """
 
     component: str
     denoiser: Any
     inputs: tuple[Input, ...]
+    border: Border
     symbols: tuple[Symbol, ...]
     constants: Mapping[str, Any]
     guidance: str
     guidance_factor: float | None
-    timestep_scale: float | None
     output_axes: tuple[int | str, ...]
-    state_axes: tuple[int | str, ...]
     arguments: Arguments
 
     def flatten(self, arguments: Arguments) -> dict[str, torch.Tensor]:
-        """A recorded call as inputs of the flat denoiser: timestep float32 per row, integers int64 of shape ()."""
+        """A recorded call as inputs of the graph: timestep float32 per row, integers int64 of shape ()."""
         batch = len(arguments.leaves[self.inputs[0].name])
-        return {spec.name: _to_tensor(spec.role, arguments.leaves[spec.name], batch) for spec in self.inputs}
+        own = (spec for spec in self.inputs if spec.role != CONSTANT)
+        return self.border.split({spec.name: _to_tensor(spec.role, arguments.leaves[spec.name], batch) for spec in own})
 
     def nest(self, values: Sequence[Any]) -> dict[str, Any]:
         """Keyword arguments of ``forward`` for values of the inputs, in their order."""
-        named = zip((spec.name for spec in self.inputs), values, strict=True)
-        return self.arguments.nest({**self.arguments.leaves, **dict(named)})
+        named = dict(zip((spec.name for spec in self.inputs), values, strict=True))
+        return self.arguments.nest({**self.arguments.leaves, **self.border.enter(named)})
 
 
 def capture(pipeline: Any, settings: Settings, component: str | None = None) -> Capture:
@@ -119,20 +121,27 @@ def capture(pipeline: Any, settings: Settings, component: str | None = None) -> 
         )
     first, state = runs[0].arguments, runs[0].changing[latents]
     inputs = _describe_inputs(runs, content, {latents: LATENTS, timestep: TIMESTEP}, slots)
+    whole = inputs[0].axes
+    axes = Axes(
+        latents=whole,
+        state=tuple(
+            axis if part == size else part
+            for axis, part, size in zip(whole, state, first.leaves[latents].shape, strict=True)
+        ),
+        output=_name_axes(OUTPUT_NAME, runs[0].output_shape, slots),
+    )
+    learns = str(getattr(pipeline.scheduler, "config", {}).get("variance_type", "")).startswith("learned")
+    border = find_border((latents, timestep), axes, runs[0].scales[timestep], learns_variance=learns)
     return Capture(
         component=component,
         denoiser=denoiser,
-        inputs=inputs,
+        inputs=_cross(inputs, border, axes),
+        border=border,
         symbols=symbols,
         constants={first.paths[name]: value for name, value in first.constants.items() if name not in integers},
         guidance=_find_guidance(runs[0], first.leaves[latents]),
         guidance_factor=_find_guidance_factor(pipeline, settings, first),
-        timestep_scale=runs[0].scales[timestep],
-        output_axes=_name_axes(OUTPUT_NAME, runs[0].output_shape, slots),
-        state_axes=tuple(
-            axis if part == whole else part
-            for axis, part, whole in zip(inputs[0].axes, state, first.leaves[latents].shape, strict=True)
-        ),
+        output_axes=axes.output if border.unsteppable else axes.state,
         arguments=first,
     )
 
@@ -168,6 +177,19 @@ def _describe_inputs(
     timestep = _to_tensor(TIMESTEP, found[1].example, len(latents))
     found[1] = replace(found[1], example=timestep, axes=(*found[0].axes[:1], *found[1].axes[1:]))
     return tuple(found)
+
+
+def _cross(inputs: Sequence[Input], border: Border, axes: Axes) -> tuple[Input, ...]:
+    """The inputs of the denoiser as those of the graph."""
+    known = {spec.name: spec for spec in inputs}
+    examples = border.split({spec.name: spec.example for spec in inputs})
+    if border.constant_axis is not None:
+        place = border.constant_axis
+        rest = examples[border.constant].shape[place]
+        stays = (*axes.latents[:place], rest, *axes.latents[place + 1 :])
+        known[border.constant] = Input(border.constant, "", examples[border.constant], stays, CONSTANT)
+        known[border.latents] = replace(known[border.latents], axes=axes.state)
+    return tuple(replace(known[name], example=example) for name, example in examples.items())
 
 
 def _find_moving_with_the_step(pipeline: Any, settings: Settings, component: str, run: Run) -> tuple[str, str]:

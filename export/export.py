@@ -11,10 +11,10 @@ from zeus_trt.export.agreement import list_all_cases, list_cases
 from zeus_trt.export.bare_pipeline import BarePipeline
 from zeus_trt.export.build import build_engine, check_backend
 from zeus_trt.export.capture import Capture, capture
-from zeus_trt.export.description import describe, digest_weights
+from zeus_trt.export.description import describe
 from zeus_trt.export.flat import export_capture
 from zeus_trt.export.folder import STEPS, open_folder, seal, write_solvers
-from zeus_trt.export.graph import write_rules
+from zeus_trt.export.graph import write_metadata
 from zeus_trt.export.labels import choose_labels
 from zeus_trt.export.loading import is_pipeline, load_pipeline
 from zeus_trt.export.precision import cast_capture, check_precision
@@ -26,7 +26,8 @@ from zeus_trt.export.tensorrt import Progress
 from zeus_trt.export.verification import choose_trace, verify_graph
 from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.bundle.engine_record import EngineRecord
-from zeus_trt.runtime.bundle.manifest import ONNX_FILE, Labels, Manifest
+from zeus_trt.runtime.bundle.manifest import Graph, Labels, Manifest, graph_name
+from zeus_trt.runtime.bundle.precision import Precision
 
 GRAPH_ITSELF = "onnxruntime"
 
@@ -158,7 +159,7 @@ def _write(source: _Source, asked: ExportOptions, folder: Path) -> Manifest:
     """Writes the graph and the solvers, and verifies the graph; returns the manifest without versions and files."""
     pipeline, settings, captured = source.pipeline, source.settings, source.captured
     precision, keep = asked.precision, asked.keep_fp32
-    cast, onnx = cast_capture(captured, precision, keep), folder / ONNX_FILE
+    cast, onnx = cast_capture(captured, precision, keep), folder / graph_name(precision)
     rules = export_capture(cast, onnx)
     verify = partial(verify_graph, captured, onnx, precision=precision, keep_fp32=keep, tolerance=asked.tolerance)
     changes = [{"height": high, "width": wide} for high, wide in asked.sizes[1:]]
@@ -166,10 +167,10 @@ def _write(source: _Source, asked: ExportOptions, folder: Path) -> Manifest:
         rules.check(case.inputs)  # a size that was asked for is not left out without a word
     records = verify(list_all_cases(captured, pipeline, settings, source.unseen, rules))
     rules, more = relax(rules, captured, pipeline, settings, verify)
-    write_rules(onnx, rules)
+    write_metadata(onnx, rules, precision)
     write_solvers(pipeline.scheduler, asked.steps, folder)
     return describe(
-        cast, rules, records + more, precision=precision, keep_fp32=keep, model=source.name,
-        weights_sha256=digest_weights(captured.denoiser), labels=source.labels, pipeline=pipeline,
+        cast, rules, Graph(Precision(precision), tuple(keep), records + more), model=source.name, labels=source.labels,
         prediction_type=pipeline.scheduler.config.get("prediction_type", "flow_prediction"),  # flow has no such key
+        pipeline=pipeline,
     )  # fmt: skip

@@ -9,6 +9,7 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.export.capture import Capture
 from zeus_trt.export.graph import quiet, write_graph
 from zeus_trt.export.limits import read_rules, tie_sizes
+from zeus_trt.export.parameters import map_parameters, write_parameters
 from zeus_trt.export.twin import make_twin
 from zeus_trt.runtime.bundle.size_rules import SizeRules
 
@@ -16,7 +17,8 @@ from zeus_trt.runtime.bundle.size_rules import SizeRules
 class FlatDenoiser(torch.nn.Module):
     """The denoiser as a function of positional values, in the order of ``captured.inputs``, that returns one tensor.
 
-    It calls a twin of the user's module, in eval mode, with the captured constants.
+    It takes the solver's latents and timestep, and calls a twin of the user's module, in eval mode, with the captured
+    constants.
     """
 
     def __init__(self, captured: Capture):
@@ -26,11 +28,13 @@ class FlatDenoiser(torch.nn.Module):
 
     def forward(self, *values: torch.Tensor | int) -> torch.Tensor:
         tie_sizes(self._captured, values)
-        return self.denoiser(**self._captured.nest(values))[0]
+        return self._captured.border.leave(self.denoiser(**self._captured.nest(values))[0])
 
 
 def export_capture(captured: Capture, path: Path) -> SizeRules:
-    """Writes ``path`` and its weights ``path.data``; every axis that moved is dynamic, and named by its symbol.
+    """Writes ``path``, its weights ``path.data``, and which of them holds which parameter: ``parameters.json``.
+
+    Every axis that moved is dynamic, and named by its symbol.
 
     The user's module is not touched: what is exported is a twin of it.
 
@@ -47,7 +51,9 @@ def export_capture(captured: Capture, path: Path) -> SizeRules:
     """
     program = trace_flat(captured)
     names = [spec.name for spec in captured.inputs]
-    write_graph(program, names, [*(spec.axes for spec in captured.inputs), captured.output_axes], path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    graph = write_graph(program, names, [*(spec.axes for spec in captured.inputs), captured.output_axes], path)
+    write_parameters(map_parameters(program, graph, "denoiser."), path.with_name("parameters.json"))
     return read_rules(captured, program)
 
 

@@ -1,6 +1,7 @@
 """Verifying a graph in the precision that it was exported in, and tracing its model again."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def verify_graph(
     cases, tolerance = tuple(cases), TOLERANCES[precision] if tolerance is None else tolerance
     eager = cast_module(captured.denoiser, torch.float32)
     if precision == "fp32":
-        return compare(eager, OnnxRuntimeEngine(onnx), cases, "onnxruntime", tolerance)
+        return compare(eager, OnnxRuntimeEngine(onnx), cases, "onnxruntime", tolerance, leave=captured.border.leave)
     cast = cast_capture(captured, precision, keep_fp32)
     flat = FlatDenoiser(cast)
 
@@ -61,11 +62,12 @@ def verify_graph(
     def explain(case: Case) -> str:
         return _explain(captured, cast, keep_fp32, case, precision)
 
-    records = compare(eager, run_twin, cases, f"eager-{precision}", tolerance, explain)
+    check = partial(compare, eager, cases=cases, tolerance=tolerance, explain=explain, leave=captured.border.leave)
+    records = check(engine=run_twin, backend=f"eager-{precision}")
     if precision == "bf16":
         _parse(onnx)
         return records
-    return records + compare(eager, OnnxRuntimeEngine(onnx), cases, "onnxruntime", tolerance, explain)
+    return records + check(engine=OnnxRuntimeEngine(onnx), backend="onnxruntime")
 
 
 def verify_bundle(
@@ -107,7 +109,8 @@ def verify_bundle(
         cases = _check_cases(list_cases(captured, pipeline, settings, changes), rules)
     else:
         cases = list_all_cases(captured, pipeline, settings, unseen, rules)
-    return verify_graph(captured, bundle.onnx, cases, manifest.precision, manifest.keep_fp32, tolerance)
+    graph = manifest.find_graph()
+    return verify_graph(captured, bundle.graph(), cases, graph.precision, graph.keep_fp32, tolerance)
 
 
 def choose_trace(
@@ -127,7 +130,8 @@ def choose_trace(
         manifest = (bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)).manifest
         pipeline = load_pipeline(model) if isinstance(model, str | Path) else model
         captured = _capture_again(manifest, pipeline, choose_settings(pipeline, arguments=arguments)[0])
-        return trace_flat(cast_capture(captured, manifest.precision, manifest.keep_fp32))
+        graph = manifest.find_graph()
+        return trace_flat(cast_capture(captured, graph.precision, graph.keep_fp32))
 
     return trace
 
@@ -135,7 +139,7 @@ def choose_trace(
 def _capture_again(manifest: Manifest, pipeline: Any, settings: Settings) -> Capture:
     """The call that a bundle was exported from; a model with other weights or inputs is refused."""
     captured = capture(pipeline, settings, manifest.component)
-    digest = digest_weights(captured.denoiser)
+    digest = digest_weights(captured.denoiser)[0]
     if digest != manifest.weights_sha256:
         raise ZeusError(
             f"model: got weights with digest {digest[:12]}; expected {manifest.weights_sha256[:12]}, those that "

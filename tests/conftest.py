@@ -83,7 +83,7 @@ def open_session(digits_bundle):
 
     def open_one(name: str, scheduler=None) -> Session:
         bundle = Bundle.open(digits_bundle(name))
-        return Session(bundle, engine=OnnxRuntimeEngine(bundle.onnx, num_threads=1), scheduler=scheduler)
+        return Session(bundle, engine=OnnxRuntimeEngine(bundle.graph(), num_threads=1), scheduler=scheduler)
 
     return open_one
 

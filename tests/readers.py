@@ -21,8 +21,7 @@ from zeus_trt.evaluation.variant_cache import Record, VariantCache, digest
 from zeus_trt.evaluation.variants import NamedPlan
 from zeus_trt.export.precision import count_numbers
 from zeus_trt.runtime import Bundle, Session
-from zeus_trt.runtime.bundle.manifest import DIGEST, SCHEDULER_FILE, Manifest, solver_name
-from zeus_trt.runtime.bundle.manifest import digest as digest_manifest
+from zeus_trt.runtime.bundle.manifest import DIGEST, SCHEDULER_FILE, Manifest, seal, solver_name
 from zeus_trt.runtime.scheduler import load_scheduler, read_config
 from zeus_trt.zeus_graph import Plan, Predictor, SamplingProgram, SolverProgram, fold, json_file, trace
 from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan, Measured, read_plan
@@ -70,7 +69,7 @@ def _read_signed(file: Path) -> None:
         data = json.loads(file.read_bytes())
         if isinstance(data, dict):
             data.pop(DIGEST, None)
-            file.write_text(json.dumps({**data, DIGEST: digest_manifest(data)}))
+            file.write_text(seal(data))
     _open_bundle(file)
 
 
@@ -122,8 +121,15 @@ def _make_sampling() -> Any:
 
 READERS: tuple[Reader, ...] = (
     Reader("bundle: manifest", _open_bundle, _bundle_file("manifest.json")),
-    Reader("bundle: graph", lambda file: _open_listed(file, file.parent), _bundle_file("denoiser.onnx")),
-    Reader("bundle: weights", lambda file: _open_listed(file, file.parent), _bundle_file("denoiser.onnx.data"), True),
+    Reader(
+        "bundle: graph", lambda file: _open_listed(file, file.parents[2]), _bundle_file("graphs/fp32/denoiser.onnx")
+    ),
+    Reader(
+        "bundle: weights",
+        lambda file: _open_listed(file, file.parents[2]),
+        _bundle_file("graphs/fp32/denoiser.onnx.data"),
+        True,
+    ),
     Reader("bundle: scheduler", lambda file: _open_listed(file, file.parents[1]), _bundle_file(SCHEDULER_FILE)),
     Reader("bundle: solver", lambda file: _open_listed(file, file.parents[1]), _bundle_file(solver_name(STEPS))),
     Reader("manifest", lambda file: Manifest.from_json(file.read_bytes()), _bundle_file("manifest.json")),

@@ -117,6 +117,6 @@ def _export(path: str, module: Any, output: Path | None) -> Path:
     versions = {name: find_version(name) or "missing" for name in LIBRARIES}
     with contextlib.suppress(ZeusError):  # it is missing, or damaged
         found = Bundle.open(target).manifest
-        if found.weights_sha256 == digest_weights(module) and found.versions == versions:
+        if found.weights_sha256 == digest_weights(module)[0] and found.versions == versions:
             return target
     return export_model(path, target, overwrite=True).path

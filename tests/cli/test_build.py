@@ -51,7 +51,7 @@ def test_builds_once_and_says_why(bundle):
     ("words", "reason"),
     [
         (("--gpu", "sm_90"), "got sm_90; expected one of"),
-        (("--gpu", "sm_89", "--precision", "fp16"), "got fp16 for a graph in fp32"),
+        (("--gpu", "sm_89", "--precision", "fp16"), "got fp16 for a bundle with graphs in fp32"),
         (("--gpu", "sm_89", "--range", "height=1-2"), "got height; expected batch"),
         (("--gpu", "sm_89", "--version-compatible"), "--version-compatible: got it for tensorrt-rtx"),
         (("--gpu", "sm_89", "--hardware-compatible"), "--hardware-compatible: got it for tensorrt-rtx"),

@@ -107,14 +107,14 @@ def test_doctor_says_what_runs_here():
 
 def damaged(bundle, tmp_path):
     copy = shutil.copytree(bundle, tmp_path / "damaged")
-    data = copy / "denoiser.onnx.data"
+    data = copy / "graphs/fp32/denoiser.onnx.data"
     data.write_bytes(data.read_bytes()[:-1] + b"\0")
     return copy
 
 
 def without_data(bundle, tmp_path):
     copy = shutil.copytree(bundle, tmp_path / "without")
-    (copy / "denoiser.onnx.data").unlink()
+    (copy / "graphs/fp32/denoiser.onnx.data").unlink()
     return copy
 
 
@@ -131,7 +131,7 @@ def scheduler_of(content):
     [
         (("run", "OTHER", "-o", "OUT"), "expected a folder written by `zeus-trt export`"),
         (("run", damaged, "-o", "OUT"), "other content"),
-        (("inspect", without_data), "without denoiser.onnx.data"),
+        (("inspect", without_data), "without graphs/fp32/denoiser.onnx.data"),
         (("run", "BUNDLE", "--steps", 10, "--plan", "FFXF", "-o", "OUT"), "got 4 steps; expected 10"),
         (("run", "BUNDLE", "--plan", "XFFF", "-o", "OUT"), "got X as the first step"),
         (("run", "BUNDLE", "--plan", "FFFR", "-o", "OUT"), "got R as the last step"),

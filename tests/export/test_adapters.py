@@ -12,6 +12,8 @@ from zeus_trt.export.description import describe, digest_weights
 from zeus_trt.export.flat import trace_flat
 from zeus_trt.export.loading import load_pipeline
 from zeus_trt.export.runs import Settings
+from zeus_trt.runtime.bundle.manifest import Graph
+from zeus_trt.runtime.bundle.precision import Precision
 from zeus_trt.runtime.bundle.size_rules import SizeRules
 
 
@@ -113,7 +115,18 @@ def test_the_manifest_records_adapters(unet, adapters):
     captured = capture(
         build_sd(unet=unet), Settings({"batch": 2, "height": 64, "width": 96, "prompt": 7}, {}, run=run_sd)
     )
-    manifest = describe(
-        captured, SizeRules({}), (), model="m", weights_sha256=digest_weights(unet), prediction_type="epsilon"
-    )
+    graph = Graph(Precision.FP32)
+    manifest = describe(captured, SizeRules({}), graph, model="m", prediction_type="epsilon")
     assert manifest.adapters == adapters
+    assert (manifest.weights_sha256, manifest.adapters_sha256) == digest_weights(unet)
+
+
+def test_an_adapter_leaves_the_digest_of_the_weights_as_it_is():
+    unet = tiny_unet()
+    plain, none = digest_weights(unet)
+    weights, style = digest_weights(add_lora(unet))
+    assert (weights, none) == (plain, "")
+    with torch.no_grad():
+        next(p for name, p in unet.named_parameters() if "lora" in name.lower()).add_(1e-3)
+    assert digest_weights(unet) == (plain, digest_weights(unet)[1])
+    assert digest_weights(unet)[1] not in ("", style)

@@ -53,13 +53,13 @@ def test_landscape_is_a_rule_and_no_case(exported):
     _, bundle = exported
     assert [str(relation) for relation in bundle.manifest.relations] == ["width <= height"]
     assert "may vary where width <= height" in bundle.manifest.describe()
-    shapes = {record.shape[2:] for record in bundle.manifest.verification}
+    shapes = {record.shape[2:] for record in bundle.manifest.find_graph().verification}
     assert shapes == {(24, 16), (40, 16), (32, 32), (32, 16), (24, 24)}  # and not (16, 24)
 
 
 def test_session_twin_and_graph_refuse_landscape(exported):
     pipeline, bundle = exported
-    engine = OnnxRuntimeEngine(bundle.onnx, num_threads=1)
+    engine = OnnxRuntimeEngine(bundle.graph(), num_threads=1)
     session = Session(bundle, engine=engine)
     conditioning = {"encoder_hidden_states": torch.randn(1, 5, 16)}
     plan = session.plan(10, 2)

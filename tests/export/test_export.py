@@ -4,6 +4,7 @@ import json
 import shutil
 
 import diffusers
+import numpy as np
 import onnx
 import pytest
 import torch
@@ -20,19 +21,19 @@ from zeus_trt.runtime import Bundle, OnnxRuntimeEngine
 @pytest.mark.parametrize("name", ["unet-flow", "unet-epsilon", "unet-v", "dit-flow"])
 def test_the_graph_agrees_with_eager_at_unseen_batches(digits_bundle, name):
     bundle = Bundle.open(digits_bundle(name))
-    denoiser, engine = load_pipeline(MODELS / f"digits-{name}").denoiser, OnnxRuntimeEngine(bundle.onnx)
+    denoiser, engine = load_pipeline(MODELS / f"digits-{name}").denoiser, OnnxRuntimeEngine(bundle.graph())
     for batch in (1, 3, 4, 5):
         inputs = example_inputs(denoiser, batch, seed=99)
         assert len(set(inputs["timestep"].tolist())) == batch
         with torch.inference_mode():
             torch.testing.assert_close(engine(**inputs), denoiser(**inputs)[0], rtol=1e-4, atol=1e-4)
-    assert {record.shape[0] for record in bundle.manifest.verification} == {1, 2, 3, 4, 6}
-    assert all(0 < record.relative_error < 1e-5 for record in bundle.manifest.verification)
+    assert {record.shape[0] for record in bundle.manifest.find_graph().verification} == {1, 2, 3, 4, 6}
+    assert all(0 < record.relative_error < 1e-5 for record in bundle.manifest.find_graph().verification)
 
 
 def test_the_graph_has_the_names_and_axes_of_the_manifest(digits_bundle):
     bundle = Bundle.open(digits_bundle("dit-flow"))
-    graph = onnx.load(bundle.onnx, load_external_data=False).graph
+    graph = onnx.load(bundle.graph(), load_external_data=False).graph
     read = [
         (value.name, [axis.dim_param or axis.dim_value for axis in value.type.tensor_type.shape.dim])
         for value in (*graph.input, *graph.output)
@@ -43,7 +44,7 @@ def test_the_graph_has_the_names_and_axes_of_the_manifest(digits_bundle):
 
 
 def test_the_graph_names_no_place_of_this_machine(digits_bundle):
-    assert b"site-packages" not in Bundle.open(digits_bundle("unet-flow")).onnx.read_bytes()
+    assert b"site-packages" not in Bundle.open(digits_bundle("unet-flow")).graph().read_bytes()
 
 
 def test_prediction_types_are_those_of_diffusers(digits_bundle):
@@ -87,7 +88,7 @@ def test_overwrite_replaces_a_bundle_and_nothing_else(tiny_model, tmp_path):
     again = export_model(tiny_model, tmp_path / "bundle", overwrite=True, null_label=0)
     assert not (tmp_path / "bundle" / "stray").exists()
     assert (first.manifest.labels.null, again.manifest.labels.null) == (3, 0)
-    assert first.manifest.files["denoiser.onnx"] == again.manifest.files["denoiser.onnx"]
+    assert first.manifest.files["graphs/fp32/denoiser.onnx"] == again.manifest.files["graphs/fp32/denoiser.onnx"]
     (tmp_path / "folder").mkdir()
     with pytest.raises(ZeusError, match="is no bundle"):
         export_model(tiny_model, tmp_path / "folder", overwrite=True)
@@ -140,3 +141,18 @@ def test_the_number_of_threads_that_trace_bounds_no_batch(tiny_model, export_tin
     torch.set_num_threads(2)  # until the end of the module, see conftest; the kept bundle was traced on one
     for bundle in (export_tiny(), export_model(tiny_model, tmp_path / "bundle", steps=())):
         assert [(symbol.name, symbol.maximum) for symbol in bundle.manifest.symbols] == [("batch", None)]
+
+
+@pytest.mark.parametrize("name", ["unet-flow", "dit-flow"])
+def test_every_parameter_is_found_in_the_graph(digits_bundle, name):
+    bundle, denoiser = Bundle.open(digits_bundle(name)), load_pipeline(MODELS / f"digits-{name}").denoiser
+    found = json.loads(bundle.read("graphs/fp32/parameters.json"))["parameters"]
+    graph = onnx.load(bundle.graph())
+    held = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.graph.initializer}
+    weights = dict(denoiser.named_parameters())
+    unused = {key for key in weights if key not in found}
+    assert all("timestep_embedder" in key or "norm1" in key for key in unused), unused
+    for key, place in found.items():
+        if key in weights:
+            weight = weights[key].detach().T if place["transposed"] else weights[key].detach()
+            assert np.array_equal(held[place["initializer"]].ravel(), weight.contiguous().numpy().ravel())
