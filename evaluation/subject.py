@@ -55,7 +55,7 @@ def open_subject(
     """Opens every engine of a workload, each timed.
 
     Args:
-        workload: What is sampled.
+        workload: The model and its samples.
         backends: Of ``KNOWN_BACKENDS``, or ``auto``: the bundle's best, ``eager`` without a bundle. One that does not
             open is kept with its reason, if another does.
         module: The eager denoiser that a bundle was exported from: the reference. A pipeline has its own.

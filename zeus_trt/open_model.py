@@ -19,7 +19,7 @@ def open_model(model: str | Path, **options: Any) -> SessionWorkload | PipelineW
         **options: As in ``ModelOptions``.
 
     Returns:
-        What is sampled: a session of the bundle, or the pipeline with its bundle if one is given.
+        A workload of the bundle, or of the pipeline, with the bundle of ``engine`` if it is given.
 
     Raises:
         ZeusError: No such model, or an option that has no effect on it or that it refuses.

@@ -1,4 +1,4 @@
-"""Pipelines, opened with what their samples are made of."""
+"""Pipelines, opened with the options of their samples."""
 
 import inspect
 import json
@@ -23,7 +23,7 @@ _CONTENTS = {"prompt": "prompts", "class_labels": "labels"}
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """What a model samples, and how it is opened. All but labels, guidance, seed, backend and mode are for pipelines.
+    """The samples of a model, and how it runs. Only labels, guidance, seed, backend and mode have a use for bundles.
 
     Args:
         prompts: One per image, in turn; or a file with one per line.
@@ -59,17 +59,17 @@ class ModelOptions:
 
     @property
     def for_pipelines(self) -> dict[str, Any]:
-        """What is given and has no effect on a bundle."""
+        """The options that are given and have no effect on a bundle."""
         others = ("labels", "guidance_scale", "seed", "backend", "mode")
         return {name: value for name, value in vars(self).items() if name not in others and value not in (None, (), [])}
 
 
 def open_pipeline(model: str | Path, asked: ModelOptions) -> PipelineWorkload:
-    """Loads a pipeline, or a bare model folder, and checks that it takes what is asked for.
+    """Loads a pipeline, or a bare model folder, and checks that it takes the options.
 
     Args:
         model: A pipeline folder, a bare model folder, or a pipeline's id on the hub.
-        asked: What its samples are made of.
+        asked: The options.
 
     Raises:
         ZeusError: A pipeline that does not load, no prompt, or something that this pipeline does not take.
@@ -116,7 +116,7 @@ def read_prompts(file: Path) -> list[str]:
 
 
 def _check_asked(model: str | Path, asked: ModelOptions) -> None:
-    """Refuses what is known to be wrong before anything is loaded: a pipeline's folder names its class."""
+    """Refuses wrong options before anything is loaded: a pipeline's folder names its class."""
     if asked.dtype not in _TYPES:
         raise ZeusError(f"dtype: got {asked.dtype}; expected fp32, fp16 or bf16. Choose one of these.")
     if asked.prompts and asked.labels:
@@ -174,9 +174,9 @@ def _check_negative(
     scale = given.get(asked)
     if scale is None and asked in takes:
         scale = takes[asked].default
-    told = getattr(getattr(getattr(pipeline, "unet", None), "config", None), "time_cond_proj_dim", None)
-    if told or (isinstance(scale, int | float) and scale <= 1):
-        found = f"{asked} is {scale:g}" if not told else "its denoiser reads the scale as an input"
+    reads_scale = getattr(getattr(getattr(pipeline, "unet", None), "config", None), "time_cond_proj_dim", None)
+    if reads_scale or (isinstance(scale, int | float) and scale <= 1):
+        found = f"{asked} is {scale:g}" if not reads_scale else "its denoiser reads the scale as an input"
         raise ZeusError(
             f"negative_prompt: got it for a {name} without guidance ({found}); expected guidance "
             "above 1, without which nothing reads it. Leave it out, or raise the scale."

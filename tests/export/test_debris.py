@@ -62,6 +62,7 @@ def test_a_full_disk_in_the_middle_of_an_export(tiny_model, tmp_path):
 
 def test_no_space_left_on_the_device(tiny_model, tmp_path, monkeypatch):
     def fail(captured, path):
+        path.parent.mkdir(parents=True)
         path.write_bytes(b"half a graph")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path.name)
 
