@@ -23,7 +23,7 @@ from zeus_trt.calibration.search import search
 from zeus_trt.calibration.surrogate import Surrogate
 from zeus_trt.calibration.trajectory_stats import TrajectoryStats
 from zeus_trt.evaluation.workload import SessionWorkload, Setting, make_full_setting
-from zeus_trt.export import export_bundle
+from zeus_trt.export import export_model
 from zeus_trt.machine import describe_machine
 from zeus_trt.runtime import Bundle, OnnxRuntimeEngine
 from zeus_trt.zeus_graph import Plan
@@ -45,7 +45,7 @@ class Campaign:
     def _open(self, model: str) -> SessionWorkload:
         bundle = self.folder / f"bundle-{model}"
         if not bundle.exists():
-            export_bundle(ROOT / "examples" / "models" / f"digits-{model}", bundle)
+            export_model(ROOT / "examples" / "models" / f"digits-{model}", bundle)
         opened = Bundle.open(bundle)
         engine = OnnxRuntimeEngine(opened.graph(), num_threads=self._threads)
         return SessionWorkload(opened, guidance_scale=2.0, engines={"onnxruntime": engine})

@@ -15,10 +15,10 @@ from typing import Any
 import click
 from paper_tables import TABLES, PaperTable
 
+from zeus_trt.comparing import open_compared
 from zeus_trt.evaluation.compare import compare
 from zeus_trt.evaluation.comparison import Comparison
 from zeus_trt.evaluation.options import MeasureOptions
-from zeus_trt.evaluation.subject import open_subject
 from zeus_trt.evaluation.table import Table
 from zeus_trt.evaluation.variants import make_variants
 from zeus_trt.machine import describe_machine
@@ -87,14 +87,14 @@ def run_table(
         model: A bundle or a model folder.
         output: Folder of the model's bundle, and of a folder with the report for each table.
         options: Images and rounds.
-        guidance_scale: As in ``open_subject``.
+        guidance_scale: As in ``open_model``.
         seed: Sample k draws its noise from seed + k.
         on_run: As in ``compare``.
 
     Raises:
-        ZeusError: As ``open_subject`` and ``compare``.
+        ZeusError: As ``open_compared`` and ``compare``.
     """
-    subject = open_subject(model, guidance_scale=guidance_scale, seed=seed, folder=output)
+    subject = open_compared(model, output, guidance_scale=guidance_scale, seed=seed)
     variants = make_variants(subject.workload, replace(table.grid, backends=subject.asked))
     comparison = compare(subject, variants, options, output=output / table.name, on_run=on_run)
     state = {}

@@ -29,7 +29,7 @@ class PipelineWorkload(Workload):
 
     Args:
         pipeline: A diffusers pipeline; it is not touched.
-        prompts: One per sample, in turn; labels for a pipeline of class labels.
+        prompts: One per sample, in turn; labels for a pipeline of class labels, nothing for one without content.
         arguments: More arguments of its ``__call__``, such as ``guidance_scale``, ``height`` and ``negative_prompt``.
         seed: Sample k draws its noise from seed + k.
         bundle: A bundle of the pipeline, for the backends other than ``eager``.
@@ -68,6 +68,10 @@ class PipelineWorkload(Workload):
     @cached_property
     def _weights_sha256(self) -> str:
         return digest_weights(next(iter(find_denoisers(self.pipeline).values())))[0]
+
+    def open(self, backend: str) -> str:
+        """The name of an engine; ``auto`` is ``eager`` without a bundle. It is opened when it is run first."""
+        return EAGER if backend == "auto" and self.bundle is None else backend
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -136,19 +140,20 @@ class PipelineWorkload(Workload):
         asked = {"num_inference_steps": num_steps, **self.arguments}
         sides = (asked.get("height", _SMALLEST), asked.get("width", _SMALLEST))
         check_memory("pictures", (len(numbers), asked.get("num_frames", 1), 3, *sides))
-        own = [self.prompts[number % len(self.prompts)] for number in numbers]
-        asked |= {"class_labels" if "class_labels" in self._takes else "prompt": own}
+        own = [self.prompts[number % len(self.prompts)] if self.prompts else None for number in numbers]
+        content = {"class_labels" if "class_labels" in self._takes else "prompt": own}
+        asked |= content if self.prompts else {"batch_size": len(own)}
         if isinstance(asked.get("negative_prompt"), str):
             asked["negative_prompt"] = [asked["negative_prompt"]] * len(own)
         if "image" in asked and "strength" in self._takes:  # image to image takes one each
             asked["image"] = [asked["image"]] * len(own)
         elif "image" in asked and self.makes_videos and len(own) > 1:
             raise ZeusError(
-                f"--image: got it for {len(own)} samples of a {type(self.pipeline).__name__}; expected one video at a "
+                f"image: got it for {len(own)} samples of a {type(self.pipeline).__name__}; expected one video at a "
                 "time. Ask for one."
             )
         asked["generator"] = [torch.Generator().manual_seed(self.seed + number) for number in numbers]
-        if "output_type" not in asked:
+        if "output_type" in self._takes and "output_type" not in asked:
             asked["output_type"] = "pt" if getattr(self.pipeline, "vae", None) is not None else "latent"
         return asked
 
@@ -160,7 +165,7 @@ class PipelineWorkload(Workload):
             strength = self.arguments.get("strength", 1.0)
             if strength * num_steps < 1:
                 raise ZeusError(
-                    f"--strength: got {strength:g} of {num_steps} steps, which leaves none; expected at least "
+                    f"strength: got {strength:g} of {num_steps} steps, which leaves none; expected at least "
                     f"{math.ceil(1000 / num_steps) / 1000:g}. Raise it, or the steps."
                 ) from error
             raise ZeusError(
@@ -178,7 +183,8 @@ class PipelineWorkload(Workload):
                 accelerate(self.pipeline, plan=plan, predictor="reuse", scheduler=self._scheduler(solver)) as fast,
                 self._explain(num_steps),
             ):
-                fast(**{**self._ask([0], num_steps), "output_type": "latent"})
+                asked = self._ask([0], num_steps)
+                fast(**{**asked, **({"output_type": "latent"} if "output_type" in asked else {})})
             self._schedules[num_steps, solver] = len(fast.report.plan), fast.schedule
         return self._schedules[num_steps, solver]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from zeus_trt.evaluation.comparison import Comparison
 
-_COLOURS = {"F": "#1f4e79", "X": "#e08a1e", "R": "#c9c9c9"}
+COLOURS = {"F": "#1f4e79", "X": "#e08a1e", "R": "#c9c9c9"}
 _KEYS = (
     ("o", "#1f4e79", "skipped steps, 95 %"),
     ("s", "#b3432b", "caches, 95 %"),
@@ -79,21 +79,26 @@ def plot_trajectories(comparison: Comparison) -> bytes:
 
 def plot_plans(comparison: Comparison) -> bytes:
     """The kind of each step, a strip per plan."""
-    from matplotlib.patches import Patch
-
     names: dict[str, str] = {}
     for row in comparison.rows:
         if not row.peer:
             names.setdefault(row.plan, f"{row.label}, {row.plan.count('F')} of {len(row.plan)}")
     figure, axes = make_figure(height=1.0 + 0.32 * len(names))
     for height, plan in enumerate(names):
-        colours = [_COLOURS[kind] for kind in plan]
+        colours = [COLOURS[kind] for kind in plan]
         axes.barh([height] * len(plan), [0.9] * len(plan), left=range(len(plan)), height=0.7, color=colours)
     axes.set(yticks=range(len(names)), yticklabels=list(names.values()), xlabel="step")
     axes.invert_yaxis()
-    patches = [Patch(color=colour, label=_MEANINGS[kind]) for kind, colour in _COLOURS.items()]
-    figure.legend(handles=patches, loc="outside upper right", ncols=3, frameon=False, fontsize=8)
+    add_legend(figure)
     return encode_figure(figure)
+
+
+def add_legend(figure: Any, fontsize: int = 8) -> None:
+    """Adds the legend of full, extrapolated and reused steps."""
+    from matplotlib.patches import Patch
+
+    patches = [Patch(color=colour, label=_MEANINGS[kind]) for kind, colour in COLOURS.items()]
+    figure.legend(handles=patches, loc="outside upper right", ncols=3, frameon=False, fontsize=fontsize)
 
 
 def make_figure(height: float = 4.0, width: float = 6.4) -> tuple[Any, Any]:

@@ -1,5 +1,6 @@
 """A model, its conditioning, and the noise of every sample by its number."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -8,14 +9,14 @@ from typing import Any, Protocol
 import torch
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.export.labels import choose_guidance
 from zeus_trt.runtime import Bundle, Denoiser, Report, Session, Step
-from zeus_trt.runtime.engines.choose import open_engine
+from zeus_trt.runtime.engines.choose import choose_engine, open_engine
 from zeus_trt.runtime.scheduler import make_scheduler
 from zeus_trt.zeus_graph import Plan, Predictor, SolverProgram, choose_predictor
 from zeus_trt.zeus_graph.plan_choice import Planner
 
-LABEL_GUIDANCE = 2.0
-"""Guidance of models of class labels, where nothing is asked; a pipeline has its own."""
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -106,56 +107,48 @@ def make_full_setting(
     return Setting(Plan("F" * workload.count_evaluations(num_steps, solver)), num_steps, solver, backend, mode)
 
 
-def choose_guidance(bundle: Bundle, asked: float | None) -> float:
-    """The scale that is asked for; by default ``LABEL_GUIDANCE`` for models of class labels, 1 (off) for others.
-
-    Raises:
-        ZeusError: A scale for a model that has no class labels and no input for the scale: nothing could be guided.
-    """
-    manifest = bundle.manifest
-    if asked is None:
-        return LABEL_GUIDANCE if manifest.labels else 1.0
-    if asked != 1.0 and manifest.labels is None and manifest.guidance != "embedded":
-        raise ZeusError(
-            f"guidance_scale: got {asked:g} for a model without class labels; expected 1, since it has no "
-            "unconditional rows. Leave it out."
-        )
-    return asked
-
-
-def check_labels(bundle: Bundle, labels: Sequence[int] | None) -> None:
-    """Raises ZeusError for labels that a model does not have."""
-    known = bundle.manifest.labels
-    if labels is not None and known is None:
-        raise ZeusError("label: got one for a model without class labels; expected none. Leave it out.")
-
-
 class SessionWorkload(Workload):
     """A bundle whose conditioning is class labels, or nothing.
 
     Args:
         bundle: A bundle.
         labels: Class labels, one per sample, in turn; all classes by default.
-        guidance_scale: Classifier-free guidance; 1 turns it off.
+        guidance_scale: As in ``choose_guidance``; 1 turns it off.
         seed: Sample k draws its noise from seed + k.
-        engines: Opened engines by backend, besides those of the bundle.
+        engines: Opened engines by backend; those of the bundle are opened when they are run first.
+
+    Raises:
+        ZeusError: Labels or a scale for a model without class labels.
     """
 
     def __init__(
         self,
         bundle: Bundle,
         labels: Sequence[int] | None = None,
-        guidance_scale: float = 1.0,
+        guidance_scale: float | None = None,
         seed: int = 0,
         engines: Mapping[str, Denoiser] | None = None,
     ):
+        if labels is not None and bundle.manifest.labels is None:
+            raise ZeusError("label: got one for a model without class labels; expected none. Leave it out.")
         self.bundle = bundle
         self.labels = labels
-        self.guidance_scale = guidance_scale
+        manifest = bundle.manifest
+        self.guidance_scale = choose_guidance(
+            guidance_scale, manifest.labels is not None, reads_scale=manifest.guidance == "embedded"
+        )
         self.seed = seed
-        self._engine = cache(lambda backend: (engines or {}).get(backend) or open_engine(bundle, backend))
+        self.engines = dict(engines or {})
+        self._engine = cache(lambda backend: self.engines.get(backend) or open_engine(bundle, backend))
         self._scheduler = cache(self._make_scheduler)
         self._session = cache(self._open_session)
+
+    def open(self, backend: str) -> str:
+        """Opens an engine, the best one for ``auto``, and returns its name; raises ZeusError where it does not open."""
+        engine, reason = choose_engine(self.bundle, backend)
+        logger.info("runs %s: %s", engine.backend, reason)
+        self.engines[engine.backend] = engine
+        return engine.backend
 
     def describe(self) -> dict[str, Any]:
         return {

@@ -145,7 +145,7 @@ def scheduler_of(content):
         (("run", "BUNDLE", "--plan", "", "-o", "OUT"), "plan: got no steps"),
         (("compare", "BUNDLE", "--ratios", "0,-2"), "ratio: got -2"),
         (("compare", "BUNDLE", "-o", "file/folder"), "cannot be made"),
-        (("export", "OTHER", "-o", "OUT"), "expected a folder with unet or transformer"),
+        (("export", "OTHER", "-o", "OUT"), "or a folder with unet or transformer"),
         (("export", "MODEL", "-o", "file/bundle"), "cannot be written"),
         (("export", "MODEL", "-o", "bundle", "--tolerance", 0), "relative error"),
         (("plan", "--steps", 50, "--ratio", -1), "ratio: got -1"),

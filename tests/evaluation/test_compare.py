@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 from toy_subject import ToyEngine, make_subject
 
+from zeus_trt.comparing import open_compared
 from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.compare import compare
 from zeus_trt.evaluation.memory import peak_memory_mib, reset_peak_memory
@@ -17,7 +18,7 @@ from zeus_trt.evaluation.options import MeasureOptions
 from zeus_trt.evaluation.peers import Peer
 from zeus_trt.evaluation.report import FILES
 from zeus_trt.evaluation.row import Times
-from zeus_trt.evaluation.subject import describe_pipeline, open_subject
+from zeus_trt.evaluation.subject import open_subject
 from zeus_trt.evaluation.summary import mark
 from zeus_trt.evaluation.timing import Run
 from zeus_trt.evaluation.variants import Grid, NamedPlan, make_variants
@@ -248,7 +249,7 @@ def test_eager_is_the_reference_of_a_bundle(bundle):
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    subject = open_subject(bundle, model=MODELS / "digits-unet-flow", backends=("onnxruntime", "tensorrt"), seed=7)
+    subject = open_compared(bundle, model=MODELS / "digits-unet-flow", backends=("onnxruntime", "tensorrt"), seed=7)
     result = run(subject, steps=(6,), ratios=(2,), rounds=1)
     torch.set_num_threads(threads)
     full, skipped, *missing = result.rows
@@ -256,12 +257,12 @@ def test_eager_is_the_reference_of_a_bundle(bundle):
     assert skipped.to_eager.psnr_db == pytest.approx(skipped.to_full.psnr_db, abs=0.1)
     assert full.marks.replace("~", "") == ""
     assert all(row.note.startswith("not available: ") for row in missing)
-    with pytest.raises(ZeusError, match="eager without the model"):
-        open_subject(bundle, backends=("eager",))
+    with pytest.raises(ZeusError, match="got eager for a bundle alone"):
+        open_compared(bundle, backends=("eager",))
     with pytest.raises(ZeusError, match="other weights"):
-        open_subject(bundle, model=MODELS / "digits-unet-v")
+        open_compared(bundle, model=MODELS / "digits-unet-v")
     with pytest.raises(ZeusError, match="expected some of eager, tensorrt"):
-        open_subject(bundle, backends=("magic",))
+        open_compared(bundle, backends=("magic",))
 
 
 def test_a_pipeline_is_compared_like_a_bundle():
@@ -273,16 +274,16 @@ def test_a_pipeline_is_compared_like_a_bundle():
     pipeline = build_dit()
     pipeline.set_progress_bar_config(disable=True)
     workload = PipelineWorkload(pipeline, [1, 2, 3], {"guidance_scale": 4.0})
-    subject = describe_pipeline(workload)
+    subject = open_subject(workload)
     assert subject.asked == ("eager",)
     result = run(subject, steps=(8,), ratios=(2,), rounds=1, peers=Peer.parse("pab=2"))
     assert [row.nfe for row in result.rows] == [8, 5, 8]
     assert [row.to_full.latent_error > 0 for row in result.rows] == [False, True, True]
     assert result.rows[2].nfe_equivalent < 8
     with pytest.raises(ZeusError, match="for a pipeline alone"):
-        describe_pipeline(workload, ("onnxruntime",))
+        open_subject(workload, ("onnxruntime",))
     with pytest.raises(ZeusError, match="expected some of eager"):
-        describe_pipeline(workload, ())
+        open_subject(workload, ())
 
 
 def test_peak_memory_sees_an_allocation():

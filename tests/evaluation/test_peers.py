@@ -7,12 +7,12 @@ import torch
 from checkout import MODELS
 from diffusers.hooks import HookRegistry, ModelHook
 
+from zeus_trt.comparing import open_compared
 from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.compare import compare
 from zeus_trt.evaluation.comparison import pair_peers
 from zeus_trt.evaluation.options import MeasureOptions
 from zeus_trt.evaluation.peers import PEERS, Peer, Situation, UnsupportedError, apply_peer
-from zeus_trt.evaluation.subject import open_subject
 from zeus_trt.evaluation.variants import Grid, make_variants
 
 STEPS = 10
@@ -25,7 +25,7 @@ OTHERS = tuple(name for name in PEERS if name not in QUICK)
 @pytest.fixture(scope="module", params=[QUICK, pytest.param(OTHERS, marks=pytest.mark.slow)], ids=["quick", "others"])
 def compared(request, digits_bundle, one_thread):
     model = MODELS / "digits-dit-flow"
-    subject = open_subject(digits_bundle("dit-flow"), model=model, backends=("eager",), guidance_scale=2.0)
+    subject = open_compared(digits_bundle("dit-flow"), model=model, backends=("eager",), guidance_scale=2.0)
     peers = [peer for name in request.param for peer in Peer.parse(name)]
     variants = make_variants(subject.workload, Grid(("eager",), ratios=(2, 4), steps=(STEPS,), peers=peers))
     return compare(subject, variants, MeasureOptions(num_images=2, rounds=1)), subject
@@ -112,9 +112,9 @@ def test_hooks_of_the_user_stay(compared):
 
 @pytest.mark.parametrize("name", ["first-block-cache", "taylorseer", "mag-cache", "faster-cache"])
 def test_a_unet_is_not_supported_and_untouched(name):
-    from zeus_trt.export.model import load_model
+    from zeus_trt.export.loading import load_pipeline
 
-    module = load_model(MODELS / "digits-unet-flow").denoiser
+    module = load_pipeline(MODELS / "digits-unet-flow").denoiser
     situation, _ = make_situation(module)
     with pytest.raises(UnsupportedError), apply_peer(Peer.parse(name)[0], module, situation):
         pass

@@ -83,8 +83,8 @@ def test_the_page_says_how_to_repeat_it_and_shows_every_image(bundle, tmp_path):
     assert "<here>" not in page
     command = html.unescape(re.search(r"<pre>(.*?)</pre>", page, re.DOTALL)[1])
     assert shlex.split(command) == [
-        "zeus-trt", "compare", str(bundle), "--ratios", "2", "--steps", "6", "--labels", "1,2", "--num-images", "3",
-        "--rounds", "1", "--output", str(output),
+        "zeus-trt", "compare", str(bundle), "--ratios", "2", "--steps", "6", "--num-images", "3", "--rounds", "1",
+        "--labels", "1,2", "--output", str(output),
     ]  # fmt: skip
     shown = re.findall(r"<figcaption>([\d.]+) dB</figcaption>", page)
     assert [float(text) for text in shown] == [round(psnr, 1) for psnr in done.rows[1].image_psnr_db]

@@ -12,7 +12,7 @@ from toy_subject import ToyEngine, make_subject
 from zeus_trt.evaluation.compare import compare
 from zeus_trt.evaluation.options import MeasureOptions
 from zeus_trt.evaluation.pipeline_workload import PipelineWorkload
-from zeus_trt.evaluation.subject import describe_pipeline
+from zeus_trt.evaluation.subject import open_subject
 from zeus_trt.evaluation.timing import time_run
 from zeus_trt.evaluation.variants import Grid, make_variants
 from zeus_trt.evaluation.workload import Sample
@@ -95,7 +95,7 @@ def test_a_pipeline_has_a_column_for_every_part_and_a_bound_of_the_whole_run(tmp
     workload = PipelineWorkload(pipeline, ["a cat"], {"height": 64, "width": 64})
     assert set(workload.parts) >= {"text_encoder", "vae"}
     assert "unet" not in workload.parts
-    subject = describe_pipeline(workload)
+    subject = open_subject(workload)
     variants = make_variants(workload, Grid(subject.asked, ratios=(2,), steps=(6,)))
     result = compare(subject, variants, MeasureOptions(num_images=1, rounds=1, trajectories=False))
     names = [column.name for column in result.table.columns]

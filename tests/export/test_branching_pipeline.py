@@ -8,7 +8,7 @@ import torch
 from tiny_unets import build_sd, run_sd, tiny_unet
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.export import Settings, export_bundle, export_pipeline, verify_bundle
+from zeus_trt.export import Settings, export_model, verify_bundle
 from zeus_trt.export.agreement import turn
 from zeus_trt.export.capture import capture
 from zeus_trt.runtime import OnnxRuntimeEngine, Session, accelerate
@@ -46,7 +46,7 @@ def make(unet_class):
 def exported(tmp_path_factory):
     pipeline = make(Branching)
     folder = tmp_path_factory.mktemp("branching") / "bundle"
-    return pipeline, export_pipeline(pipeline, folder, settings=SETTINGS, unseen=UNSEEN, steps=())
+    return pipeline, export_model(pipeline, folder, settings=SETTINGS, unseen=UNSEEN, steps=())
 
 
 def test_landscape_is_a_rule_and_no_case(exported):
@@ -147,12 +147,3 @@ def test_two_timesteps_are_named():
     run = run_with(FORMS["0-d"], extra="class_labels")
     with pytest.raises(ZeusError, match=r"got sample, .* changing with the step; expected latents and one timestep"):
         capture(make(diffusers.UNet2DConditionModel), Settings(BASE, VARIED, run=run))
-
-
-def test_a_pipeline_is_sent_to_export_pipeline(tmp_path):
-    pipeline = make(diffusers.UNet2DConditionModel)
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "model_index.json").write_text("{}")
-    for model in (pipeline, tmp_path / "model"):
-        with pytest.raises(ZeusError, match=r"is a pipeline.*Call export_pipeline\(\)"):
-            export_bundle(model, tmp_path / "bundle")

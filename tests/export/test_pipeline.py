@@ -9,7 +9,7 @@ from tiny_unets import one_level_unet
 
 from zeus_trt.cli import main
 from zeus_trt.errors import ZeusError
-from zeus_trt.export import export_pipeline
+from zeus_trt.export import export_model
 from zeus_trt.runtime import Bundle, OnnxRuntimeEngine
 
 
@@ -80,7 +80,7 @@ def test_the_users_pipeline_is_unchanged(one_level, tmp_path):
 
     before, kept = sample(), {name: dict(vars(part)) for name, part in pipeline.components.items() if part is not None}
     modules = describe()
-    export_pipeline(pipeline, tmp_path / "bundle", sizes=[(64, 64)], steps=())
+    export_model(pipeline, tmp_path / "bundle", sizes=[(64, 64)], steps=())
     assert pipeline.unet.training
     assert describe() == modules
     assert torch.equal(sample(), before)
@@ -90,7 +90,7 @@ def test_the_users_pipeline_is_unchanged(one_level, tmp_path):
 
 def test_classes_need_no_settings(tmp_path):
     pipeline = FAMILIES["dit"].make()
-    manifest = export_pipeline(pipeline, tmp_path / "bundle").manifest
+    manifest = export_model(pipeline, tmp_path / "bundle").manifest
     assert [spec.name for spec in manifest.inputs] == ["hidden_states", "timestep", "class_labels"]
 
 
@@ -104,7 +104,7 @@ def test_classes_need_no_settings(tmp_path):
 )
 def test_what_cannot_be_exported_is_refused_and_nothing_is_left(folder, tmp_path, model, component, reason):
     with pytest.raises(ZeusError, match=reason):
-        export_pipeline(folder if model == "FOLDER" else model, tmp_path / "bundle", component=component)
+        export_model(folder if model == "FOLDER" else model, tmp_path / "bundle", component=component)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -114,9 +114,9 @@ def test_an_interrupt_leaves_nothing(folder, tmp_path, monkeypatch):
         path.write_bytes(b"half a graph")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("zeus_trt.export.pipeline.export_capture", interrupt)
+    monkeypatch.setattr("zeus_trt.export.export.export_capture", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        export_pipeline(folder, tmp_path / "bundle")
+        export_model(folder, tmp_path / "bundle")
     assert list(tmp_path.iterdir()) == []
 
 

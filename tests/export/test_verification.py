@@ -74,7 +74,7 @@ def test_another_model_or_graph_is_refused(tiny_model, export_tiny, inpaint, bar
         verify_bundle(bundle.path, tiny_model)
     with pytest.raises(ZeusError, match="model: got weights with digest"):
         verify_bundle(inpaint, tiny_model)
-    with pytest.raises(ZeusError, match="sizes: got some for a bare model folder"):
+    with pytest.raises(ZeusError, match="sizes: got some for a BarePipeline, which runs at one size"):
         verify_bundle(bare, tiny_model, sizes=[(64, 64)])
     with pytest.raises(ZeusError, match="which does not load"):
         verify_bundle(bare, "nobody/nothing")

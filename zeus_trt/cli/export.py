@@ -52,16 +52,13 @@ def export(model, output, backends, gpu, batch, ranges, steps, arguments, **sett
             steps=steps, arguments=dict(arguments), **settings,
         )  # fmt: skip
     click.echo(escape(f"{output}: {bundle.manifest.describe()}"))
-    stored = [str(num_steps) for num_steps in steps if bundle.has_solver(num_steps)]
-    click.echo(f"stored solvers: {', '.join(stored) or 'none, it is traced for each run or goes step by step'}")
+    stored = [num_steps for num_steps in steps if bundle.has_solver(num_steps)]
+    words = ", ".join(map(str, stored)) or "none, it is traced for each run or goes step by step"
+    click.echo(f"stored solvers: {words}")
     for record in records:
         echo_engine(record)
-    return {
-        "bundle": str(output),
-        "manifest": json.loads(bundle.manifest.to_json()),
-        "solvers": [int(num_steps) for num_steps in stored],
-        "engines": [json.loads(record.to_json()) for record in records],
-    }
+    manifest, engines = json.loads(bundle.manifest.to_json()), [json.loads(record.to_json()) for record in records]
+    return {"bundle": str(output), "manifest": manifest, "solvers": stored, "engines": engines}
 
 
 @main.command()
