@@ -60,7 +60,7 @@ def export_alone(captured, path: Path) -> None:
     )
     with quiet():
         program = torch.onnx.export(
-            Plain(captured).eval(), tuple(spec.example for spec in captured.inputs), dynamo=True,
+            Plain(captured).eval(), captured.examples, dynamo=True,
             dynamic_shapes=(axes,), opset_version=OPSET, verbose=False,
         )  # fmt: skip
         program.save(path, external_data=True)

@@ -9,12 +9,13 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.capture import Capture
-from zeus_trt.export.imitation import Imitation
 from zeus_trt.export.overflow import find_nonfinite
 from zeus_trt.export.precision import TOLERANCES, to_float32
 from zeus_trt.export.runs import Settings, record_run
-from zeus_trt.runtime.bundle.manifest import Verification, name_dtype
+from zeus_trt.export.shape_probe import ShapeProbe
+from zeus_trt.runtime.bundle.manifest import Verification
 from zeus_trt.runtime.bundle.size_rules import SizeRules
+from zeus_trt.runtime.bundle.tensor_spec import name_dtype
 from zeus_trt.runtime.denoiser import Denoiser
 
 BATCHES = (1, 2, 3)
@@ -53,11 +54,11 @@ def list_cases(
     At each: the pipeline's own call, exactly as it was made; then every batch of ``batches``, with another timestep
     in each row. They are the same calls every time.
     """
-    imitation = Imitation(captured.denoiser)
+    probe = ShapeProbe(captured.denoiser)
     for change in changes:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            arguments = record_run(pipeline, captured.component, settings, change, imitation).arguments
+            arguments = record_run(pipeline, captured.component, settings, change, probe).arguments
         inputs = captured.flatten(arguments)
         setting = {name: value for name, value in change.items() if isinstance(value, str | int | float)}
         yield Case(arguments.nest(arguments.leaves), inputs, setting)

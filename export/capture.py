@@ -9,43 +9,18 @@ from typing import Any
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.export.axes import Slot, Symbol, find_symbols, find_unit
+from zeus_trt.export.axes import Slot, find_symbols, find_unit
 from zeus_trt.export.border import CONSTANT, Axes, Border, find_border
 from zeus_trt.export.denoisers import choose_denoiser, watch
-from zeus_trt.export.imitation import Imitation
 from zeus_trt.export.recorder import check_single, find_denoiser
 from zeus_trt.export.runs import Run, Settings, equal, find_moving_integers, measure, record_run, say_failure
-from zeus_trt.runtime.bundle.manifest import OUTPUT_NAME
+from zeus_trt.export.shape_probe import ShapeProbe
+from zeus_trt.runtime.bundle.tensor_spec import DTYPES, OUTPUT_NAME, SymbolSpec, TensorSpec, name_dtype
 from zeus_trt.runtime.pipelines.arguments import Arguments
 
 ALIASES = {"num_frames": "frames", "max_sequence_length": "prompt"}
 LATENTS, TIMESTEP, CONDITIONING, SIZE, FIXED = "latents", "timestep", "conditioning", "size", "fixed"
 BATCHED, SEQUENTIAL, EMBEDDED, NONE = "batched", "sequential", "embedded", "none"
-
-
-@dataclass(frozen=True)
-class Input:
-    """One input of the flat denoiser.
-
-    Args:
-        name: Its name in the graph.
-        path: Where it goes in the ``forward`` signature, such as ``added_cond_kwargs.text_embeds``; empty for the
-            channels that are appended to the latents.
-        example: A tensor of the base run, or an integer that moves with the setting.
-        axes: A size or a symbol's name per axis; none for an integer.
-        role: ``latents`` and ``timestep`` change with the step; ``conditioning`` and ``constant``, the channels that
-            are appended to the latents, with the content; ``size`` follows from the sizes alone; ``fixed`` never
-            changed, such as the embedded guidance scale. Without a run of other content everything else counts as
-            ``conditioning``.
-        value: The symbol that an integer is the value of.
-    """
-
-    name: str
-    path: str
-    example: torch.Tensor | int
-    axes: tuple[int | str, ...]
-    role: str
-    value: str | None = None
 
 
 @dataclass(frozen=True)
@@ -56,7 +31,8 @@ class Capture:
         component: The denoiser's name in the pipeline.
         denoiser: The user's module.
         inputs: Of the graph: the solver's latents and timestep, then the others in the order of the ``forward``
-            signature. Floating-point examples are float32.
+            signature. Floating-point inputs are float32. Latents and timestep change with the step, ``conditioning``
+            and ``constant`` with the content; without a run of other content everything else is ``conditioning``.
         border: What the graph does around the denoiser.
         symbols: The sizes that vary, factors before products.
         constants: The arguments that are no tensors and never change, by path.
@@ -69,14 +45,20 @@ class Capture:
 
     component: str
     denoiser: Any
-    inputs: tuple[Input, ...]
+    inputs: tuple[TensorSpec, ...]
     border: Border
-    symbols: tuple[Symbol, ...]
+    symbols: tuple[SymbolSpec, ...]
     constants: Mapping[str, Any]
     guidance: str
     guidance_factor: float | None
     output_axes: tuple[int | str, ...]
     arguments: Arguments
+
+    @property
+    def examples(self) -> tuple[torch.Tensor | int, ...]:
+        """The first call of the base run as values of the inputs, in their order."""
+        flat = self.flatten(self.arguments)
+        return tuple(int(flat[spec.name]) if spec.value else flat[spec.name] for spec in self.inputs)
 
     def flatten(self, arguments: Arguments) -> dict[str, torch.Tensor]:
         """A recorded call as inputs of the graph: timestep float32 per row, integers int64 of shape ()."""
@@ -91,7 +73,7 @@ class Capture:
 
 
 def capture(pipeline: Any, settings: Settings, component: str | None = None) -> Capture:
-    """Runs the pipeline at several settings with its denoiser imitated, and describes the calls.
+    """Runs the pipeline at several settings with a probe in the place of its denoiser, and describes the calls.
 
     Args:
         pipeline: A diffusers pipeline; unchanged afterwards.
@@ -103,20 +85,21 @@ def capture(pipeline: Any, settings: Settings, component: str | None = None) -> 
     """
     component = component or _choose_component(pipeline, settings)
     denoiser = find_denoiser(pipeline, component)
-    imitation = Imitation(denoiser)
+    probe = ShapeProbe(denoiser)
     changes: list[Mapping[str, Any]] = [{}, *({name: value} for name, value in settings.varied.items())]
-    runs = [record_run(pipeline, component, settings, change, imitation) for change in changes]
-    content = record_run(pipeline, component, settings, settings.content, imitation) if settings.content else None
+    runs = [record_run(pipeline, component, settings, change, probe) for change in changes]
+    content = record_run(pipeline, component, settings, settings.content, probe) if settings.content else None
     integers = find_moving_integers(runs)
     latents, timestep = _find_moving_with_the_step(pipeline, settings, component, runs[0])
     sizes = measure(runs, integers)
-    symbols, slots = find_symbols(sizes, _name_settings(settings, sizes[latents, 0]))
+    found, slots = find_symbols(sizes, _name_settings(settings, sizes[latents, 0]))
     symbols = tuple(
-        symbol if symbol.name == "batch" else find_unit(symbol, settings.base, settings.varied) for symbol in symbols
+        symbol if symbol.name == "batch" else find_unit(symbol, moved, settings.base, settings.varied)
+        for moved, symbol in found.items()
     )
-    if small := [symbol for symbol in symbols if symbol.sizes[0] < 2]:
+    if small := [(symbol.name, moved[0]) for moved, symbol in found.items() if moved[0] < 2]:
         raise ZeusError(
-            f"settings: got a base run where {small[0].name} is {small[0].sizes[0]}; expected 2 or more, since "
+            f"settings: got a base run where {small[0][0]} is {small[0][1]}; expected 2 or more, since "
             "exporters take 1 for a constant. Raise it, or do not vary it."
         )
     first, state = runs[0].arguments, runs[0].changing[latents]
@@ -135,7 +118,7 @@ def capture(pipeline: Any, settings: Settings, component: str | None = None) -> 
     return Capture(
         component=component,
         denoiser=denoiser,
-        inputs=_cross(inputs, border, axes),
+        inputs=_cross(inputs, border, axes, first.leaves[latents]),
         border=border,
         symbols=symbols,
         constants={first.paths[name]: value for name, value in first.constants.items() if name not in integers},
@@ -149,7 +132,7 @@ def capture(pipeline: Any, settings: Settings, component: str | None = None) -> 
 def _choose_component(pipeline: Any, settings: Settings) -> str:
     check_single(pipeline)
     with say_failure(settings.base):
-        return choose_denoiser(pipeline, lambda: settings.run(pipeline, **settings.base))
+        return choose_denoiser(pipeline, lambda proxy: settings.run(proxy, **settings.base))
 
 
 def _name_settings(settings: Settings, batches: Sequence[int]) -> tuple[str, ...]:
@@ -161,35 +144,41 @@ def _name_settings(settings: Settings, batches: Sequence[int]) -> tuple[str, ...
 
 def _describe_inputs(
     runs: Sequence[Run], content: Run | None, moving: Mapping[str, str], slots: Mapping[Slot, str]
-) -> tuple[Input, ...]:
+) -> tuple[TensorSpec, ...]:
     """The inputs, those of ``moving`` first, with their roles."""
     first = runs[0].arguments
-    latents = first.leaves[next(iter(moving))]
-    found = []
+    found: list[TensorSpec] = []
     for name in (*moving, *(name for name in first.leaves if name not in moving)):
         leaf = first.leaves[name]
         if (name, None) in slots:
-            found.append(Input(name, first.paths[name], leaf, (), SIZE, slots[name, None]))
+            found.append(TensorSpec(name, "int64", (), SIZE, slots[name, None]))
         elif isinstance(leaf, torch.Tensor):
             axes = _name_axes(name, leaf.shape, slots)
             role = moving.get(name) or _find_role(name, runs, content, set(axes) - set(found[0].axes[:1]))
-            found.append(Input(name, first.paths[name], leaf, axes, role))
-    timestep = _to_tensor(TIMESTEP, found[1].example, len(latents))
-    found[1] = replace(found[1], example=timestep, axes=(*found[0].axes[:1], *found[1].axes[1:]))
+            found.append(TensorSpec(name, _choose_dtype(name, leaf, role), axes, role))
+    found[1] = replace(found[1], axes=(*found[0].axes[:1], *found[1].axes[1:]))
     return tuple(found)
 
 
-def _cross(inputs: Sequence[Input], border: Border, axes: Axes) -> tuple[Input, ...]:
+def _choose_dtype(name: str, leaf: torch.Tensor, role: str) -> str:
+    """The dtype of a graph's input: every number with a point is float32."""
+    if role == TIMESTEP or leaf.is_floating_point():
+        return "float32"
+    if (dtype := name_dtype(leaf)) not in DTYPES:
+        raise ZeusError(
+            f"{name}: got {dtype} in the call of the denoiser; expected one of {', '.join(DTYPES)}, which graphs take. "
+            "Run the pipeline without it."
+        )
+    return dtype
+
+
+def _cross(inputs: Sequence[TensorSpec], border: Border, axes: Axes, latents: torch.Tensor) -> tuple[TensorSpec, ...]:
     """The inputs of the denoiser as those of the graph."""
-    known = {spec.name: spec for spec in inputs}
-    examples = border.split({spec.name: spec.example for spec in inputs})
-    if border.constant_axis is not None:
-        place = border.constant_axis
-        rest = examples[border.constant].shape[place]
-        stays = (*axes.latents[:place], rest, *axes.latents[place + 1 :])
-        known[border.constant] = Input(border.constant, "", examples[border.constant], stays, CONSTANT)
-        known[border.latents] = replace(known[border.latents], axes=axes.state)
-    return tuple(replace(known[name], example=example) for name, example in examples.items())
+    if (place := border.constant_axis) is None:
+        return tuple(inputs)
+    stays = (*axes.latents[:place], latents.shape[place] - border.size, *axes.latents[place + 1 :])
+    constant = TensorSpec(border.constant, inputs[0].dtype, stays, CONSTANT)
+    return replace(inputs[0], axes=axes.state), inputs[1], constant, *inputs[2:]
 
 
 def _find_moving_with_the_step(pipeline: Any, settings: Settings, component: str, run: Run) -> tuple[str, str]:
@@ -203,7 +192,7 @@ def _find_moving_with_the_step(pipeline: Any, settings: Settings, component: str
             "timestep. Run the pipeline with three steps or more."
         )
     with say_failure(settings.base):
-        called = watch(pipeline, lambda: settings.run(pipeline, **settings.base)).called
+        called = watch(pipeline, lambda proxy: settings.run(proxy, **settings.base)).called
     others = [name for name in called if name != component]
     source = f", some of them from {' and '.join(others)}, which runs at every step too" if others else ""
     names = ", ".join(by_rank[:3]) + (f" and {len(by_rank) - 3} more" if len(by_rank) > 3 else "")

@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 
-from zeus_trt.export.capture import Capture, Input
+from zeus_trt.export.capture import Capture
 from zeus_trt.export.strength import find_strength_rule
-from zeus_trt.runtime.bundle.manifest import OUTPUT_NAME, Graph, Labels, Manifest, TensorSpec, name_dtype
+from zeus_trt.runtime.bundle.manifest import Graph, Labels, Manifest
 from zeus_trt.runtime.bundle.size_rules import SizeRules
+from zeus_trt.runtime.bundle.tensor_spec import OUTPUT_NAME, TensorSpec, name_dtype
 from zeus_trt.runtime.pipelines.module_state import read_adapters
 from zeus_trt.runtime.pipelines.side_effects import unwrap
 from zeus_trt.zeus_graph import json_file
@@ -49,7 +50,7 @@ def describe(
         denoiser_config=_to_json(captured.denoiser.config),
         weights_sha256=weights,
         prediction_type=prediction_type,
-        inputs=tuple(_describe_input(spec) for spec in captured.inputs),
+        inputs=captured.inputs,
         output=TensorSpec(OUTPUT_NAME, "float32", captured.output_axes, "output"),
         symbols=tuple(
             replace(symbol, observed=tuple(sorted({*symbol.observed, *seen}))) if symbol.name == batch else symbol
@@ -96,11 +97,6 @@ def _digest(tensors: Mapping[str, torch.Tensor], more: str = "") -> str:
         digest.update(f"{name} {name_dtype(tensor)} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def _describe_input(spec: Input) -> TensorSpec:
-    dtype = name_dtype(spec.example) if isinstance(spec.example, torch.Tensor) else "int64"
-    return TensorSpec(spec.name, dtype, spec.axes, spec.role, spec.value)
 
 
 def _to_json(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The denoiser in another precision: a twin with cast weights, and a call with cast inputs."""
+"""The denoiser in another precision: a copy with cast weights, and a call with cast inputs."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,9 +12,11 @@ import torch
 from torch.utils import _pytree as pytree
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.export.capture import CONDITIONING, FIXED, LATENTS, Capture, Input
-from zeus_trt.export.twin import copy_structure, unwrap
+from zeus_trt.export.capture import CONDITIONING, FIXED, LATENTS, Capture
+from zeus_trt.export.shallow_copy import copy_structure
 from zeus_trt.runtime.bundle.precision import FLOATS, Precision
+from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
+from zeus_trt.runtime.pipelines.side_effects import unwrap
 
 # Of the relative error to float32. For the halves twenty of their roundings, 2**-11 and 2**-8: networks of real depth
 # stay within ten, and a wrong graph is off by far more.
@@ -69,7 +71,7 @@ def find_precision(denoiser: torch.nn.Module) -> Precision | None:
 
 
 def cast_capture(captured: Capture, precision: str, keep_fp32: Sequence[str] = ()) -> Capture:
-    """The same call with a twin in ``precision`` for a denoiser; the user's module is not touched.
+    """The same call with a copy in ``precision`` for a denoiser; the user's module is not touched.
 
     Latents and conditioning are cast. What counts stays float32: numbers per row, such as timestep and guidance, and
     what follows from the sizes alone, such as positions; a half cannot hold them.
@@ -84,7 +86,7 @@ def cast_capture(captured: Capture, precision: str, keep_fp32: Sequence[str] = (
 
 
 def cast_module(module: torch.nn.Module, dtype: torch.dtype, keep_fp32: Sequence[str] = ()) -> Any:
-    """A twin in eval mode with the weights in ``dtype``; those that are in it already are shared.
+    """A copy in eval mode with the weights in ``dtype``; those that are in it already are shared.
 
     Modules that diffusers itself keeps in float32 (``_keep_in_fp32_modules``) stay so.
 
@@ -104,11 +106,11 @@ def cast_module(module: torch.nn.Module, dtype: torch.dtype, keep_fp32: Sequence
         id(tensor): torch.float32 if own & set(name.split(".")) or is_inside(name, blocks) else dtype
         for name, tensor in module.state_dict(keep_vars=True).items()
     }
-    twin = copy_structure(module, lambda tensor: _cast(tensor, dtypes.get(id(tensor))))
+    copied = copy_structure(module, lambda tensor: _cast(tensor, dtypes.get(id(tensor))))
     if dtype != torch.float32:
         for name in blocks:
-            _run_in_float32(twin.get_submodule(name), dtype)
-    return twin.eval()
+            _run_in_float32(copied.get_submodule(name), dtype)
+    return copied.eval()
 
 
 def to_float32(values: Any) -> Any:
@@ -119,14 +121,13 @@ def to_float32(values: Any) -> Any:
 def cast_inputs(captured: Capture, inputs: Mapping[str, torch.Tensor]) -> list[torch.Tensor | int]:
     """Values of the captured inputs, in their order and dtypes."""
     return [
-        int(inputs[spec.name]) if spec.value else inputs[spec.name].to(spec.example.dtype)  # type: ignore[union-attr]
+        int(inputs[spec.name]) if spec.value else inputs[spec.name].to(getattr(torch, spec.dtype))
         for spec in captured.inputs
     ]
 
 
-def _choose_dtype(spec: Input, dtype: torch.dtype) -> torch.dtype:
-    wide = isinstance(spec.example, torch.Tensor) and spec.example.ndim > 1
-    return dtype if wide and spec.role in (LATENTS, CONDITIONING, FIXED) else torch.float32
+def _choose_dtype(spec: TensorSpec, dtype: torch.dtype) -> torch.dtype:
+    return dtype if len(spec.axes) > 1 and spec.role in (LATENTS, CONDITIONING, FIXED) else torch.float32
 
 
 def _cast(value: Any, dtype: torch.dtype | None) -> Any:

@@ -10,10 +10,10 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle.bundle import Bundle
+from zeus_trt.runtime.pipelines.accelerated_proxy import AcceleratedProxy
 from zeus_trt.runtime.pipelines.denoisers import check_single, find_denoisers, list_parts
 from zeus_trt.runtime.pipelines.run import PipelineRun
 from zeus_trt.runtime.pipelines.stand_in import is_scheduler, is_stand_in
-from zeus_trt.runtime.pipelines.twin import Twin
 from zeus_trt.runtime.request import check_threshold, expect
 from zeus_trt.runtime.session import Session
 from zeus_trt.runtime.steppers import Step
@@ -39,11 +39,11 @@ def accelerate(
 ) -> AbstractContextManager[Any]:
     """Gives a pipeline that skips denoiser calls, to be used in the place of the given one.
 
-    It is a twin over the same modules: called with the same arguments, at any number of steps, it makes the same
+    It is a proxy over the same modules: called with the same arguments, at any number of steps, it makes the same
     picture but for what skipping costs; with ratio 0 the same to the bit. The given pipeline, its scheduler and its
-    modules are not touched. The twin reads the pipeline's parts when it is used: another module, adapters or offload
-    that the pipeline is given later take effect, and so do methods of the twin such as ``load_lora_weights`` on the
-    pipeline. Twins of one pipeline may run in several threads, each twin in one at a time.
+    modules are not touched. The proxy reads the pipeline's parts when it is used: another module, adapters or offload
+    that the pipeline is given later take effect, and so do methods of the proxy such as ``load_lora_weights`` on the
+    pipeline. Proxies of one pipeline may run in several threads, each proxy in one at a time.
 
     Args:
         pipeline: A diffusers pipeline.
@@ -60,12 +60,12 @@ def accelerate(
         on_call: Called after every call of the denoiser.
 
     Returns:
-        A ``with`` block of the twin. After a run the twin's ``report`` says what the run did, and its ``schedule`` what
-        ``set_timesteps`` was given.
+        A ``with`` block of the proxy. After a run the proxy's ``report`` says what the run did, and its ``schedule``
+        what ``set_timesteps`` was given.
 
     Raises:
         ZeusError: No pipeline with a scheduler and a denoiser, one that is made of whole pipelines, another argument
-            than these, or a bundle of another pipeline. The twin raises it where a run does not work in steps of a
+            than these, or a bundle of another pipeline. The proxy raises it where a run does not work in steps of a
             denoiser and ``scheduler.step``, and where an engine does not agree with the denoiser.
     """
     parts = list_parts(pipeline)
@@ -88,14 +88,14 @@ def accelerate(
         raise ZeusError(f"scheduler: got {scheduler!r}; expected a diffusers scheduler. Make one of its config.")
     planner = choose_plan(plan, ratio, window, preset, predictor)
     begin = functools.partial(PipelineRun, planner, predictor, on_step, on_call, drift_threshold)
-    return _Block(Twin(pipeline, scheduler, begin), engine, check)
+    return _Block(AcceleratedProxy(pipeline, scheduler, begin), engine, check)
 
 
 class _Block(AbstractContextManager):
-    """The ``with`` block of a twin; closes the session that it opens."""
+    """The ``with`` block of a proxy; closes the session that it opens."""
 
-    def __init__(self, twin: Twin, engine: Session | str | Path | Bundle | None, check: bool):
-        self._twin, self._engine, self._check = twin, engine, check
+    def __init__(self, proxy: AcceleratedProxy, engine: Session | str | Path | Bundle | None, check: bool):
+        self._proxy, self._engine, self._check = proxy, engine, check
         self._opened = ExitStack()
 
     def __enter__(self) -> Any:
@@ -103,9 +103,9 @@ class _Block(AbstractContextManager):
         if engine is not None:
             with ExitStack() as opened:
                 session = engine if isinstance(engine, Session) else opened.enter_context(Session(engine))
-                self._twin.use(session, self._check)
+                self._proxy.use(session, self._check)
                 self._opened = opened.pop_all()
-        return self._twin.pipeline
+        return self._proxy.pipeline
 
     def __exit__(self, *error: Any) -> None:
         self._opened.close()

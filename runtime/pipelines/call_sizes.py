@@ -6,7 +6,8 @@ from dataclasses import replace
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime.bundle.manifest import Manifest, TensorSpec
+from zeus_trt.runtime.bundle.manifest import Manifest
+from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
 from zeus_trt.runtime.conditioning import Sizes
 
 _TEXTS = ("encoder", "prompt", "text", "txt")

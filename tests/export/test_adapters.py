@@ -100,7 +100,7 @@ def test_the_trace_has_the_active_adapter_and_the_manifest_names_it():
     captured = capture(pipeline, Settings({"batch": 2, "height": 64, "width": 96, "prompt": 7}, {}, run=run_sd))
     example = captured.arguments.nest(captured.arguments.leaves)
     with torch.no_grad():
-        got = trace_flat(captured).module()(*(spec.example for spec in captured.inputs))
+        got = trace_flat(captured).module()(*captured.examples)
         expected = pipeline.unet(**example)[0]
         for module in pipeline.unet.modules():
             if isinstance(module, Lora):

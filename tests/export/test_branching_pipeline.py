@@ -137,9 +137,10 @@ def test_every_form_of_timestep_is_a_row_per_image(form):
     captured = capture(make(Flat), Settings(BASE, VARIED, run=run_with(FORMS[form])))
     timestep = captured.inputs[1]
     assert timestep.axes == (("batch", 1) if form.endswith(", 1)") else ("batch",))
-    assert timestep.example.shape[0] == 2
-    assert timestep.example.dtype == torch.float32
-    assert captured.flatten(captured.arguments)["timestep"].shape == timestep.example.shape
+    assert captured.examples[1].shape[0] == 2
+    assert captured.examples[1].dtype == torch.float32
+    assert timestep.dtype == "float32"
+    assert captured.flatten(captured.arguments)["timestep"].shape == captured.examples[1].shape
 
 
 def test_two_timesteps_are_named():

@@ -56,7 +56,7 @@ def check_graph(path, captured):
     double = onnx.TensorProto.DOUBLE
     assert not [tensor.name for tensor in graph.initializer if tensor.data_type == double]
     assert not [node.name for node in graph.node for attribute in node.attribute if is_double(attribute)]
-    assert captured.inputs[1].example.dtype == torch.float32
+    assert captured.examples[1].dtype == torch.float32
     assert b"site-packages" not in path.read_bytes()
 
 

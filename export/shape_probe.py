@@ -1,4 +1,4 @@
-"""Answering in a denoiser's place."""
+"""Answering in the place of a denoiser."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from zeus_trt.export.twin import make_meta_twin, make_twin
+from zeus_trt.export.shallow_copy import copy_to_meta, shallow_copy
 
 
-class Imitation:
+class ShapeProbe:
     """Answers like the denoiser, with noise in the shape and dtype of what it would return.
 
     Noise, not zeros: solvers keep zeros where they are, and latents would look constant. The denoiser itself
@@ -22,7 +22,7 @@ class Imitation:
 
     def __init__(self, denoiser: torch.nn.Module, seed: int = 0):
         self._denoiser = denoiser
-        self._meta_twin = make_meta_twin(denoiser)
+        self._meta = copy_to_meta(denoiser)
         self._answers: dict[str, Any] = {}
         self._generator = torch.Generator().manual_seed(seed)
 
@@ -45,9 +45,9 @@ class Imitation:
         on_meta = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to("meta"), arguments)
         try:
             with torch.device("meta"):
-                return _forward(self._meta_twin, on_meta)
+                return _forward(self._meta, on_meta)
         except Exception:  # shapes that depend on data, or arguments that the model refuses: running it shows which
-            return _forward(make_twin(self._denoiser), arguments)
+            return _forward(shallow_copy(self._denoiser), arguments)
 
     def _make_noise(self, like: torch.Tensor) -> torch.Tensor:
         return torch.randn(like.shape, generator=self._generator).to(like.dtype)

@@ -1,4 +1,4 @@
-"""A twin of a module: its own structure over the same weights."""
+"""A shallow copy of a module: another structure over the same weights."""
 
 import copy
 from collections.abc import Callable
@@ -7,11 +7,13 @@ from typing import Any
 
 import torch
 
+from zeus_trt.runtime.pipelines.side_effects import unwrap
 
-def make_twin(module: torch.nn.Module) -> Any:
+
+def shallow_copy(module: torch.nn.Module) -> Any:
     """Copies a module's structure and shares its weights.
 
-    Whatever is done to the twin (patches, training flags, caches that ``forward`` fills) never reaches the user's
+    Whatever is done to the copy (patches, training flags, caches that ``forward`` fills) never reaches the user's
     module, and no second set of weights is held.
 
     Args:
@@ -20,14 +22,9 @@ def make_twin(module: torch.nn.Module) -> Any:
     return copy_structure(module, lambda tensor: tensor)
 
 
-def make_meta_twin(module: torch.nn.Module) -> Any:
-    """A twin without weights, on torch's ``meta`` device: it computes shapes only."""
+def copy_to_meta(module: torch.nn.Module) -> Any:
+    """A copy without weights, on torch's ``meta`` device: it computes shapes only."""
     return copy_structure(module, _to_meta)
-
-
-def unwrap(module: torch.nn.Module) -> torch.nn.Module:
-    """The module that ``torch.compile`` wrapped, or the module itself."""
-    return getattr(module, "_orig_mod", module)
 
 
 def copy_structure(module: torch.nn.Module, replace: Callable[[torch.Tensor], torch.Tensor]) -> Any:
