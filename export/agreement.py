@@ -14,8 +14,9 @@ from zeus_trt.export.overflow import find_nonfinite
 from zeus_trt.export.precision import TOLERANCES, to_float32
 from zeus_trt.export.runs import Settings, record_run
 from zeus_trt.export.shape_probe import ShapeProbe
-from zeus_trt.runtime.bundle.manifest import Verification, name_dtype
+from zeus_trt.runtime.bundle.manifest import Verification
 from zeus_trt.runtime.bundle.size_rules import SizeRules
+from zeus_trt.runtime.bundle.tensor_spec import name_dtype
 from zeus_trt.runtime.denoiser import Denoiser
 
 BATCHES = (1, 2, 3)  # of a pipeline's denoiser

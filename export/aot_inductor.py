@@ -8,8 +8,8 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle.engine_record import EngineSpec
-from zeus_trt.runtime.bundle.manifest import TensorSpec
 from zeus_trt.runtime.bundle.precision import Precision
+from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
 
 
 def trace_program(

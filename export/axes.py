@@ -7,7 +7,7 @@ from itertools import chain, count, product
 from math import prod
 from typing import Any
 
-from zeus_trt.runtime.bundle.manifest import AREA, SymbolSpec
+from zeus_trt.runtime.bundle.tensor_spec import AREA, SymbolSpec
 
 Slot = tuple[str, int | None]  # input and axis; no axis: the value of an integer
 

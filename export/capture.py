@@ -15,7 +15,7 @@ from zeus_trt.export.denoisers import choose_denoiser, watch
 from zeus_trt.export.recorder import check_pipeline, find_denoiser
 from zeus_trt.export.runs import Run, Settings, equal, find_moving_integers, measure, record_run, say_failure
 from zeus_trt.export.shape_probe import ShapeProbe
-from zeus_trt.runtime.bundle.manifest import DTYPES, OUTPUT_NAME, SymbolSpec, TensorSpec, name_dtype
+from zeus_trt.runtime.bundle.tensor_spec import DTYPES, OUTPUT_NAME, SymbolSpec, TensorSpec, name_dtype
 from zeus_trt.runtime.pipelines.arguments import Arguments
 
 ALIASES = {"num_frames": "frames", "max_sequence_length": "prompt"}

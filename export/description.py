@@ -10,8 +10,9 @@ import torch
 
 from zeus_trt.export.capture import Capture
 from zeus_trt.export.strength import find_strength_rule
-from zeus_trt.runtime.bundle.manifest import OUTPUT_NAME, Graph, Labels, Manifest, TensorSpec, name_dtype
+from zeus_trt.runtime.bundle.manifest import Graph, Labels, Manifest
 from zeus_trt.runtime.bundle.size_rules import SizeRules
+from zeus_trt.runtime.bundle.tensor_spec import OUTPUT_NAME, TensorSpec, name_dtype
 from zeus_trt.runtime.pipelines.module_state import read_adapters
 from zeus_trt.runtime.pipelines.side_effects import unwrap
 from zeus_trt.zeus_graph import json_file

@@ -14,9 +14,9 @@ import torch
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.guards import find_line
 from zeus_trt.export.translations import TRANSLATIONS
-from zeus_trt.runtime.bundle.manifest import OUTPUT_NAME
 from zeus_trt.runtime.bundle.precision import METADATA as PRECISION
 from zeus_trt.runtime.bundle.size_rules import METADATA, SizeRules
+from zeus_trt.runtime.bundle.tensor_spec import OUTPUT_NAME
 
 OPSET = 20
 _LOGGERS = ("torch.onnx", "onnxscript", "onnx_ir", "torch.fx.experimental.symbolic_shapes")

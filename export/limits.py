@@ -13,9 +13,9 @@ from zeus_trt.export.bounds import Bounds, narrow
 from zeus_trt.export.capture import Capture
 from zeus_trt.export.guards import Guard, list_guards
 from zeus_trt.export.sympy_relation import to_relation
-from zeus_trt.runtime.bundle.manifest import SymbolSpec
 from zeus_trt.runtime.bundle.relation import Relation
 from zeus_trt.runtime.bundle.size_rules import SizeRules
+from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec
 
 
 def tie_sizes(captured: Capture, values: Sequence[Any]) -> None:

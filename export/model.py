@@ -15,7 +15,7 @@ from zeus_trt.export.capture import BATCHED, CONDITIONING, LATENTS, TIMESTEP, Ca
 from zeus_trt.export.description import digest_weights
 from zeus_trt.export.loading import check_saved_adapters, say_dtype
 from zeus_trt.export.missing_weights import check_missing
-from zeus_trt.runtime.bundle.manifest import SymbolSpec, TensorSpec, name_dtype
+from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec, TensorSpec, name_dtype
 from zeus_trt.runtime.pipelines.arguments import flatten
 from zeus_trt.runtime.scheduler import read_config
 

@@ -14,8 +14,8 @@ from torch.utils import _pytree as pytree
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.capture import CONDITIONING, FIXED, LATENTS, Capture
 from zeus_trt.export.shallow_copy import copy_structure
-from zeus_trt.runtime.bundle.manifest import TensorSpec
 from zeus_trt.runtime.bundle.precision import FLOATS, Precision
+from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
 from zeus_trt.runtime.pipelines.side_effects import unwrap
 
 # Of the relative error to float32. For the halves twenty of their roundings, 2**-11 and 2**-8: networks of real depth

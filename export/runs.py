@@ -12,7 +12,7 @@ from zeus_trt.export.axes import Slot
 from zeus_trt.export.recorder import Call, record_calls
 from zeus_trt.export.shape_probe import ShapeProbe
 from zeus_trt.export.timestep import find_timestep_scale
-from zeus_trt.runtime.bundle.manifest import OUTPUT_NAME
+from zeus_trt.runtime.bundle.tensor_spec import OUTPUT_NAME
 from zeus_trt.runtime.pipelines.arguments import Arguments, flatten
 
 

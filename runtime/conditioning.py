@@ -7,9 +7,10 @@ from typing import Any
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime.bundle.manifest import Manifest, SymbolSpec, TensorSpec
+from zeus_trt.runtime.bundle.manifest import Manifest
 from zeus_trt.runtime.bundle.relation import Relation
 from zeus_trt.runtime.bundle.size_rules import check_sizes
+from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec, TensorSpec
 
 
 class Sizes:

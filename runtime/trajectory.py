@@ -7,8 +7,9 @@ from typing import Any
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime.bundle.manifest import Manifest, TensorSpec
+from zeus_trt.runtime.bundle.manifest import Manifest
 from zeus_trt.runtime.bundle.size_rules import SizeRules
+from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
 from zeus_trt.runtime.calls import ModelCall
 from zeus_trt.runtime.conditioning import Sizes, check_labels, check_names, count_rows, list_conditioning
 from zeus_trt.runtime.denoiser import Denoiser

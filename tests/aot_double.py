@@ -15,8 +15,9 @@ from zeus_trt.runtime import Bundle
 from zeus_trt.runtime.bundle.engine_folder import AOT_INDUCTOR
 from zeus_trt.runtime.bundle.engine_profile import ShapeRange
 from zeus_trt.runtime.bundle.engine_record import FILE_NAME, Target
-from zeus_trt.runtime.bundle.manifest import FileEntry, TensorSpec, graph_name
+from zeus_trt.runtime.bundle.manifest import FileEntry, graph_name
 from zeus_trt.runtime.bundle.precision import Precision
+from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
 from zeus_trt.runtime.engines.choose import choose_engine
 from zeus_trt.runtime.engines.hardware import find_cpu
 

@@ -11,8 +11,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from zeus_trt.export.folder import seal, write_solvers
 from zeus_trt.files import digest_file
-from zeus_trt.runtime.bundle.manifest import Graph, Manifest, SymbolSpec, TensorSpec, Verification, graph_name
+from zeus_trt.runtime.bundle.manifest import Graph, Manifest, Verification, graph_name
 from zeus_trt.runtime.bundle.precision import Precision
+from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec, TensorSpec
 
 STEPS = 5
 GRAPH = graph_name("fp32")

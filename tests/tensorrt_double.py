@@ -11,7 +11,7 @@ import torch
 from engine_samples import ASKED, write_engine
 
 from zeus_trt.runtime.bundle.engine_folder import find_engine
-from zeus_trt.runtime.bundle.manifest import TensorSpec
+from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
 from zeus_trt.runtime.engines import tensorrt as tensorrt_engine
 
 TENSORS = {"sample": "HALF", "timestep": "FLOAT", "model_output": "HALF"}

@@ -7,8 +7,9 @@ import diffusers
 import torch
 
 from zeus_trt.runtime import Bundle, Manifest, Session
-from zeus_trt.runtime.bundle.manifest import Graph, Labels, SymbolSpec, TensorSpec
+from zeus_trt.runtime.bundle.manifest import Graph, Labels
 from zeus_trt.runtime.bundle.precision import Precision
+from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec, TensorSpec
 
 SAMPLE = TensorSpec("sample", "float32", ("batch", 4, "height", "width"), "latents")
 TIMESTEP = TensorSpec("timestep", "float32", ("batch",), "timestep")

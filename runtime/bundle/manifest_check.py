@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from zeus_trt.runtime.bundle.manifest import Manifest, SymbolSpec
+    from zeus_trt.runtime.bundle.manifest import Manifest
+    from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec
 
 _GUIDANCE = ("batched", "sequential", "embedded", "none")
 _OTHER_FLOATS = ("float16", "bfloat16", "float64")

@@ -14,8 +14,8 @@ from zeus_trt.runtime.bundle.engine_file import copy_engine
 from zeus_trt.runtime.bundle.engine_folder import AOT_INDUCTOR, ask_engine, load_engine
 from zeus_trt.runtime.bundle.engine_profile import Profile
 from zeus_trt.runtime.bundle.engine_record import EngineRecord
-from zeus_trt.runtime.bundle.manifest import SymbolSpec, TensorSpec
 from zeus_trt.runtime.bundle.precision import Precision
+from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec, TensorSpec
 from zeus_trt.runtime.engines.cuda_graph import CudaGraphs
 from zeus_trt.runtime.engines.engine import Engine, EngineInfo
 

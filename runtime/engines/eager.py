@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from zeus_trt.errors import ZeusError, say_cause
-from zeus_trt.runtime.bundle.manifest import TensorSpec
 from zeus_trt.runtime.bundle.precision import Precision
+from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
 from zeus_trt.runtime.engines.cuda_graph import CudaGraphs
 from zeus_trt.runtime.engines.engine import Engine, EngineInfo
 

@@ -11,8 +11,8 @@ import torch
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle.engine_profile import Profile, check_shapes
 from zeus_trt.runtime.bundle.engine_record import EngineRecord
-from zeus_trt.runtime.bundle.manifest import SymbolSpec
 from zeus_trt.runtime.bundle.precision import Precision
+from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec
 from zeus_trt.runtime.engines.named_inputs import cast_inputs, measure
 
 _CALLS = threading.Condition()

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime.bundle.manifest import Manifest, TensorSpec
+from zeus_trt.runtime.bundle.manifest import Manifest
 from zeus_trt.runtime.bundle.size_rules import SizeRules
+from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
 
 _TEXTS = ("encoder", "prompt", "text", "txt")
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zeus_trt.export.axes import find_symbols, find_unit
-from zeus_trt.runtime.bundle.manifest import AREA
+from zeus_trt.runtime.bundle.tensor_spec import AREA
 
 SETTINGS = ("batch", "height", "width", "frames")
 

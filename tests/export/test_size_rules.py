@@ -12,8 +12,8 @@ from zeus_trt.export.capture import Capture
 from zeus_trt.export.flat import export_capture, trace_flat
 from zeus_trt.export.graph import write_metadata
 from zeus_trt.export.limits import read_rules
-from zeus_trt.runtime.bundle.manifest import SymbolSpec, TensorSpec
 from zeus_trt.runtime.bundle.size_rules import check_sizes
+from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec, TensorSpec
 from zeus_trt.runtime.engines.onnxruntime import OnnxRuntimeEngine
 from zeus_trt.runtime.pipelines.arguments import flatten
 

@@ -9,7 +9,7 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.export import verify_bundle
 from zeus_trt.files import digest_file
 from zeus_trt.runtime import Bundle
-from zeus_trt.runtime.bundle.manifest import TensorSpec
+from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
 
 
 @pytest.fixture(scope="module")

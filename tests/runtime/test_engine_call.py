@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime.bundle.manifest import Graph, Manifest, SymbolSpec, TensorSpec
+from zeus_trt.runtime.bundle.manifest import Graph, Manifest
 from zeus_trt.runtime.bundle.precision import Precision
+from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec, TensorSpec
 from zeus_trt.runtime.pipelines.engine_call import CheckedCall, EngineCall
 from zeus_trt.runtime.pipelines.module_state import read_adapters, read_state
 

@@ -11,7 +11,7 @@ from toy_bundle import DIGITS, GUIDANCE, LABELS, TEXT, denoise, embed, make_sess
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import Guidance, Session, Start, draw_noise
-from zeus_trt.runtime.bundle.manifest import TensorSpec
+from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
 from zeus_trt.runtime.conditioning import Sizes
 from zeus_trt.zeus_graph import Plan, json_file
 
