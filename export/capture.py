@@ -12,7 +12,7 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.export.axes import Slot, find_symbols, find_unit
 from zeus_trt.export.border import CONSTANT, Axes, Border, find_border
 from zeus_trt.export.denoisers import choose_denoiser, watch
-from zeus_trt.export.recorder import check_single, find_denoiser
+from zeus_trt.export.recorder import check_pipeline, find_denoiser
 from zeus_trt.export.runs import Run, Settings, equal, find_moving_integers, measure, record_run, say_failure
 from zeus_trt.export.shape_probe import ShapeProbe
 from zeus_trt.runtime.bundle.tensor_spec import DTYPES, OUTPUT_NAME, SymbolSpec, TensorSpec, name_dtype
@@ -130,7 +130,7 @@ def capture(pipeline: Any, settings: Settings, component: str | None = None) -> 
 
 
 def _choose_component(pipeline: Any, settings: Settings) -> str:
-    check_single(pipeline)
+    check_pipeline(pipeline)
     with say_failure(settings.base):
         return choose_denoiser(pipeline, lambda proxy: settings.run(proxy, **settings.base))
 

@@ -1,6 +1,5 @@
 """Recording what a pipeline passes to its denoiser, through a proxy: the pipeline is not touched."""
 
-import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ from torch.utils import _pytree as pytree
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.shape_probe import ShapeProbe
 from zeus_trt.runtime.pipelines.arguments import bind
+from zeus_trt.runtime.pipelines.denoisers import check_single
 from zeus_trt.runtime.pipelines.proxy import Proxy
 from zeus_trt.runtime.pipelines.side_effects import unwrap
 from zeus_trt.runtime.pipelines.stand_in import is_stand_in
@@ -80,7 +80,7 @@ class Probing(Proxy):
 
     def bind(self, module: torch.nn.Module, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The arguments of a call by their names in ``forward``."""
-        return bind(_read_signature(type(unwrap(module))), module, *args, **kwargs)
+        return bind(inspect.signature(type(unwrap(module)).forward), module, *args, **kwargs)
 
 
 class Recorder(Probing):
@@ -158,7 +158,7 @@ def find_denoiser(pipeline: Any, component: str) -> torch.nn.Module:
     Raises:
         ZeusError: The component is missing or not a module, or the pipeline has no scheduler.
     """
-    check_single(pipeline)
+    check_pipeline(pipeline)
     modules = list_modules(pipeline)
     if component not in modules:
         raise ZeusError(
@@ -173,32 +173,19 @@ def list_modules(pipeline: Any) -> dict[str, torch.nn.Module]:
     return {name: part for name, part in pipeline.components.items() if isinstance(part, torch.nn.Module)}
 
 
-def check_single(pipeline: Any) -> None:
-    """Refuses anything but a diffusers pipeline with one loop.
+def check_pipeline(pipeline: Any) -> None:
+    """Refuses anything but a plain diffusers pipeline with one loop.
 
     Raises:
         ZeusError: It has no scheduler, is made of other pipelines, or is accelerated.
     """
-    from diffusers import DiffusionPipeline
-
+    kind = type(pipeline).__name__
     if is_stand_in(pipeline):
-        raise ZeusError(
-            f"pipeline: got a {type(pipeline).__name__} that is accelerated; expected what it was made of. Export that."
-        )
-    attributes = vars(pipeline) if hasattr(pipeline, "__dict__") else {}
-    if parts := sorted(name for name, part in attributes.items() if isinstance(part, DiffusionPipeline)):
-        raise ZeusError(
-            f"pipeline: got a {type(pipeline).__name__}, which is made of the pipelines {' and '.join(parts)}; "
-            f"expected a pipeline with one loop. Export one of them, such as pipeline.{parts[0]}."
-        )
+        raise ZeusError(f"pipeline: got a {kind} that is accelerated; expected what it was made of. Export that.")
+    check_single(pipeline, "Export")
     components = getattr(pipeline, "components", None)
     if not isinstance(components, dict) or components.get("scheduler") is None:
         raise ZeusError(
-            f"pipeline: got a {type(pipeline).__name__}; expected a diffusers pipeline with a scheduler. "
+            f"pipeline: got a {kind}; expected a diffusers pipeline with a scheduler. "
             "Load one with DiffusionPipeline.from_pretrained()."
         )
-
-
-@functools.cache
-def _read_signature(denoiser_class: type) -> inspect.Signature:
-    return inspect.signature(denoiser_class.forward)  # type: ignore[attr-defined]

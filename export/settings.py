@@ -8,7 +8,7 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.export.arguments import OTHER_PROMPT, PROMPT
 from zeus_trt.export.labels import count_labels
 from zeus_trt.export.pipeline_call import PER_PROMPT, SEED, MissingArgument, PipelineCall, find_call, runs
-from zeus_trt.export.recorder import check_single
+from zeus_trt.export.recorder import check_pipeline
 from zeus_trt.export.runs import Settings
 
 _TEXT_LENGTHS = ("max_sequence_length",)
@@ -35,7 +35,7 @@ def choose_settings(
     Raises:
         ZeusError: A pipeline of several loops, an argument that it does not take, or one that cannot be made.
     """
-    check_single(pipeline)
+    check_pipeline(pipeline)
     given = _check_given(pipeline, dict(arguments or {}))
     takes = inspect.signature(pipeline.__call__).parameters
     fixed: dict[str, Any] = {"output_type": "latent"} if "output_type" in takes else {}
