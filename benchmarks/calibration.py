@@ -17,13 +17,13 @@ import numpy as np
 import torch
 
 from zeus_trt.calibration.bench import Bench
-from zeus_trt.calibration.calibrate import Samples, calibrate
-from zeus_trt.calibration.gram import Gram
+from zeus_trt.calibration.calibrate import Samples, Task
 from zeus_trt.calibration.record import multiply, record
 from zeus_trt.calibration.search import search
 from zeus_trt.calibration.surrogate import Surrogate
-from zeus_trt.evaluation.workload import SessionWorkload
-from zeus_trt.export import export_bundle
+from zeus_trt.calibration.trajectory_stats import TrajectoryStats
+from zeus_trt.evaluation.workload import SessionWorkload, Setting, make_full_setting
+from zeus_trt.export import export_model
 from zeus_trt.machine import describe_machine
 from zeus_trt.runtime import Bundle, OnnxRuntimeEngine
 from zeus_trt.zeus_graph import Plan
@@ -45,17 +45,20 @@ class Campaign:
     def _open(self, model: str) -> SessionWorkload:
         bundle = self.folder / f"bundle-{model}"
         if not bundle.exists():
-            export_bundle(ROOT / "examples" / "models" / f"digits-{model}", bundle)
+            export_model(ROOT / "examples" / "models" / f"digits-{model}", bundle)
         opened = Bundle.open(bundle)
-        engine = OnnxRuntimeEngine(opened.onnx, num_threads=self._threads)
+        engine = OnnxRuntimeEngine(opened.graph(), num_threads=self._threads)
         return SessionWorkload(opened, guidance_scale=2.0, engines={"onnxruntime": engine})
 
-    def _record(self, model: str, num_steps: int) -> Gram:
+    def _record(self, model: str, num_steps: int) -> TrajectoryStats:
         numbers, path = self.samples.ranges["trajectories"], self.folder / f"gram-{model}-{num_steps}.npz"
-        return record(self.open(model), numbers, num_steps=num_steps, path=path)
+        return record(self.open(model), self._setting(model, num_steps), numbers, path=path)
 
     def _open_bench(self, model: str, num_steps: int) -> Bench:
-        return Bench(self.open(model), num_steps)
+        return Bench(self.open(model), self._setting(model, num_steps))
+
+    def _setting(self, model: str, num_steps: int) -> Setting:
+        return make_full_setting(self.open(model), num_steps)
 
     def file(self, model: str, num_steps: int, nfe: int) -> Path:
         return self.folder / f"{model}-{num_steps}-{nfe}.json"
@@ -64,25 +67,25 @@ class Campaign:
         file = self.file(model, num_steps, nfe)
         if not file.exists():
             start = time.perf_counter()
-            gram, bench = self.record(model, num_steps), self.bench(model, num_steps)
-            calibrate(self.open(model), gram, bench, nfe, samples=self.samples).save(file)
+            task = Task(self.open(model), self._setting(model, num_steps), self.samples)
+            task.calibrate(self.record(model, num_steps), self.bench(model, num_steps), nfe).save(file)
             click.echo(f"{model} N {num_steps} NFE {nfe}: {time.perf_counter() - start:.0f} s", err=True)
             click.echo(CalibratedPlan.load(file).describe(), err=True)
         return summarise(model, CalibratedPlan.load(file))
 
     def time_search(self, model: str = "unet-epsilon", num_steps: int = 50, nfe: int = 22) -> dict[str, float]:
         """CPU time of a search, of scoring one plan of many, and of one trajectory's Gram matrix."""
-        program, gram = self.open(model).program(num_steps), self.record(model, num_steps)
+        program, stats = self.open(model).program(num_steps), self.record(model, num_steps)
         start = time.process_time()
-        search(program, gram, nfe)
+        search(program, stats, nfe)
         seconds = time.process_time() - start
         full = np.array([letter == "F" for letter in str(Plan.spread(num_steps, nfe))])
         plans = np.repeat(full[None], 512, axis=0)
         rounds = []
         for _ in range(5):
-            surrogate = Surrogate(program, gram.products.mean(0), gram.feedback, 4)
+            surrogate = Surrogate(program, stats.products.mean(0), stats.feedback, 4)
             start = time.process_time()
-            surrogate.fill(plans)
+            surrogate.fit(plans)
             rounds.append((time.process_time() - start) / len(plans) * 1e6)
         outputs = list(torch.randn(num_steps, 8, 1024))
         start = time.process_time()

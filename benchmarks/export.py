@@ -33,7 +33,8 @@ from zeus_trt.export.folder import seal
 from zeus_trt.export.graph import OPSET, quiet
 from zeus_trt.machine import describe_machine
 from zeus_trt.runtime import Bundle
-from zeus_trt.runtime.bundle.manifest import ONNX_FILE
+from zeus_trt.runtime.bundle.manifest import Graph, graph_name
+from zeus_trt.runtime.bundle.precision import Precision
 
 FAMILIES = ("sd15", "sdxl", "sd3", "flux", "pixart", "wan")
 WAYS = ("capture", "export", "torch", "rtx", "aot")
@@ -59,15 +60,15 @@ def export_alone(captured, path: Path) -> None:
     )
     with quiet():
         program = torch.onnx.export(
-            Plain(captured).eval(), tuple(spec.example for spec in captured.inputs), dynamo=True,
+            Plain(captured).eval(), captured.examples, dynamo=True,
             dynamic_shapes=(axes,), opset_version=OPSET, verbose=False,
         )  # fmt: skip
         program.save(path, external_data=True)
 
 
 def make_bundle(captured, folder: Path) -> Bundle:
-    limits = export_capture(captured, folder / ONNX_FILE)
-    manifest = describe(captured, limits, (), model="tiny", weights_sha256="", prediction_type="epsilon")
+    limits = export_capture(captured, folder / graph_name("fp32"))
+    manifest = describe(captured, limits, Graph(Precision.FP32), model="tiny", prediction_type="epsilon")
     return Bundle(folder, seal(manifest, folder))
 
 
@@ -82,8 +83,8 @@ def measure(family: str, way: str) -> dict[str, float | str]:
         captured = capture(pipeline, KNOWN[family].settings)
     work = {
         "capture": lambda folder: capture(pipeline, KNOWN[family].settings),
-        "export": lambda folder: export_capture(captured, folder / ONNX_FILE),
-        "torch": lambda folder: export_alone(captured, folder / ONNX_FILE),
+        "export": lambda folder: export_capture(captured, folder / graph_name("fp32")),
+        "torch": lambda folder: export_alone(captured, folder / graph_name("fp32")),
         "rtx": lambda folder: build_engine(bundle, "tensorrt-rtx", gpu="sm_89"),
         "aot": lambda folder: build_engine(bundle, "aot-inductor", trace=lambda: trace_flat(captured)),
     }[way]

@@ -57,12 +57,13 @@ def run(pipeline, *, batch, height, width, seed=0):
 
 def export(bundle: Path, gpu: str) -> dict:
     from zeus_trt.export.capture import capture
-    from zeus_trt.export.description import describe, digest_weights
+    from zeus_trt.export.description import describe
     from zeus_trt.export.flat import export_capture
     from zeus_trt.export.folder import STEPS, open_folder, seal, write_solvers
     from zeus_trt.export.precision import cast_capture
     from zeus_trt.export.runs import Settings
-    from zeus_trt.runtime.bundle.manifest import ONNX_FILE
+    from zeus_trt.runtime.bundle.manifest import Graph, graph_name
+    from zeus_trt.runtime.bundle.precision import Precision
 
     start = time.perf_counter()
     pipeline = make_pipeline()
@@ -73,12 +74,9 @@ def export(bundle: Path, gpu: str) -> dict:
     done = time.perf_counter()
     with open_folder(bundle, overwrite=False) as folder:
         cast = cast_capture(captured, "fp16")
-        limits = export_capture(cast, folder / ONNX_FILE)
+        limits = export_capture(cast, folder / graph_name("fp16"))
         write_solvers(pipeline.scheduler, STEPS, folder)
-        manifest = describe(
-            cast, limits, (), precision="fp16", model="sdxl", weights_sha256=digest_weights(captured.denoiser),
-            prediction_type="epsilon",
-        )  # fmt: skip
+        manifest = describe(cast, limits, Graph(Precision.FP16), model="sdxl", prediction_type="epsilon")
         files = seal(manifest, folder).files
     return {
         "parameters": sum(parameter.numel() for parameter in pipeline.unet.parameters()),

@@ -44,7 +44,7 @@ from zeus_trt.runtime import (
     draw_noise,
 )
 from zeus_trt.runtime.bundle.engine_profile import ShapeRange
-from zeus_trt.runtime.bundle.manifest import TensorSpec, name_dtype
+from zeus_trt.runtime.bundle.tensor_spec import TensorSpec, name_dtype
 from zeus_trt.runtime.calls import ModelCall
 from zeus_trt.runtime.loop import run as run_loop
 from zeus_trt.zeus_graph import Plan, fold, trace

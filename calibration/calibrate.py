@@ -1,22 +1,23 @@
 """The best plan for a model, a solver and a budget."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 from zeus_trt.calibration.bench import Bench
-from zeus_trt.calibration.gram import Gram
+from zeus_trt.calibration.record import record
 from zeus_trt.calibration.search import check_nfe, list_uniform, search
 from zeus_trt.calibration.surrogate import predict_psnr
+from zeus_trt.calibration.trajectory_stats import TrajectoryStats
 from zeus_trt.errors import ZeusError
-from zeus_trt.evaluation.workload import Workload
-from zeus_trt.zeus_graph import Plan, Predictor, SolverProgram
+from zeus_trt.evaluation.workload import Setting, Workload
+from zeus_trt.zeus_graph import Plan, choose_predictor
 from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan, Measured
 
 _CANDIDATES = 6  # of the search that are run, at most
 _UNIFORM = 2  # uniform plans that are measured on the held-out samples, at most
 _CLOSE_DB = 1.0  # the second of them, where validation leaves it so near the first
-
-_Choice = tuple[Plan, str | Predictor]
 
 
 @dataclass(frozen=True)
@@ -48,95 +49,109 @@ class Samples:
         }
 
 
-def calibrate(
-    workload: Workload,
-    gram: Gram,
-    bench: Bench,
-    nfe: int,
-    *,
-    samples: Samples | None = None,
-    max_calls: int | None = None,
-    seed: int = 0,
-) -> CalibratedPlan:
-    """Searches on the recorded trajectories, runs the best candidates, and measures the winner.
-
-    Two thirds of the candidates are dropped after half of the validation samples. The uniform plans of as many full
-    steps go the same way, and the better one on the held-out samples is kept.
+@dataclass(frozen=True)
+class Task:
+    """A calibration: a model, how it runs, and which samples serve what.
 
     Args:
-        workload: What is sampled.
-        gram: Its recorded trajectories.
-        bench: What measures; full runs that it has made already are not made again.
-        nfe: Full steps.
-        samples: Which samples serve what; 16, 16 and 32 by default.
-        max_calls: The most denoiser evaluations that measuring may take, each sample's counted: fewer candidates are
-            run where it is small. Full runs are counted too.
+        workload: The model.
+        setting: How it runs, every step full.
+        samples: Which samples serve what.
+        batch: Samples at a time, where plans are measured.
+        trajectories: A file of the recorded trajectories, which a later calibration reads.
+        max_calls: The most denoiser evaluations that measuring may take for each budget, counted for each sample, full
+            runs too: fewer candidates run where it is small.
         seed: Of the search.
-
-    Raises:
-        ZeusError: An impossible budget.
+        on_calls: Called after every batch with its number of denoiser evaluations.
     """
-    samples = samples or Samples()
-    num_steps, solver = int(gram.tag["num_steps"]), str(gram.tag["solver"])
-    program, numbers = workload.program(num_steps, solver), samples.ranges
-    check_nfe(nfe, program.num_evaluations)
-    uniform = list_uniform(program.num_evaluations, nfe)
-    affordable = _count_affordable(program, nfe, len(uniform), samples, max_calls)
-    before = bench.calls
-    found = search(program, gram, nfe, seed=seed)[:affordable]
-    winner = _screen(bench, [(one.plan, one.predictor) for one in found], numbers["validation"])[0]
-    kept = _screen(bench, uniform, numbers["validation"])[:_UNIFORM]
-    first, *second = (bench.measure(*choice, numbers["validation"]) for choice in kept)
-    kept = kept[:1] if second and second[0] < first - _CLOSE_DB else kept
-    measured = [_measure(bench, choice, numbers["held_out"]) for choice in (winner, *kept)]
-    calibrated, *others = measured
-    others.sort(key=lambda one: -one.psnr_db)
-    better = calibrated.psnr_db > others[0].psnr_db
-    chosen = calibrated if better else others[0]
-    return CalibratedPlan(
-        chosen=chosen,
-        calibrated=better,
-        predicted_db=predict_psnr(program, gram, chosen.plan, chosen.predictor),
-        uniform=tuple(others),
-        num_steps=num_steps,
-        solver=solver,
-        fingerprint=program.fingerprint,
-        backend=str(gram.tag["backend"]),
-        workload=workload.describe(),
-        numbers={use: (one.start, len(one)) for use, one in numbers.items()},
-        calls={"recording": gram.calls, "measuring": bench.calls - before},
-    )
+
+    workload: Workload
+    setting: Setting
+    samples: Samples = field(default_factory=Samples)
+    batch: int = 8
+    trajectories: Path | None = None
+    max_calls: int | None = None
+    seed: int = 0
+    on_calls: Callable[[int], Any] | None = None
+
+    def record(self) -> TrajectoryStats:
+        """Records the trajectories, or reads them from their file."""
+        numbers = self.samples.ranges["trajectories"]
+        return record(self.workload, self.setting, numbers, path=self.trajectories, on_calls=self.on_calls)
+
+    def bench(self) -> Bench:
+        """Returns a bench that measures plans of this setting."""
+        return Bench(self.workload, self.setting, self.batch, self.on_calls)
+
+    def calibrate(self, stats: TrajectoryStats, bench: Bench, nfe: int) -> CalibratedPlan:
+        """Searches on the recorded trajectories, runs the best candidates, and measures the winner.
+
+        Two thirds of the candidates are dropped after half of the validation samples. The uniform plans of as many full
+        steps go the same way, and the better one on the held-out samples is kept.
+
+        Args:
+            stats: The recorded trajectories.
+            bench: Measures the plans; it makes each full run once.
+            nfe: Full steps.
+
+        Raises:
+            ZeusError: An impossible budget.
+        """
+        setting, numbers = self.setting, self.samples.ranges
+        program = self.workload.program(setting.num_steps, setting.solver)
+        check_nfe(nfe, program.num_evaluations)
+        uniform = list_uniform(program.num_evaluations, nfe)
+        affordable, before = self._count_affordable(nfe, len(uniform)), bench.calls
+        found = search(program, stats, nfe, seed=self.seed)[:affordable]
+        winner = _screen(bench, found, numbers["validation"])[0]
+        kept = _screen(bench, uniform, numbers["validation"])[:_UNIFORM]
+        first, *second = (bench.measure(plan, numbers["validation"]) for plan in kept)
+        kept = kept[:1] if second and second[0] < first - _CLOSE_DB else kept
+        calibrated, *others = (measure(bench, plan, numbers["held_out"]) for plan in (winner, *kept))
+        others.sort(key=lambda one: -one.psnr_db)
+        better = calibrated.psnr_db > others[0].psnr_db
+        chosen = calibrated if better else others[0]
+        return CalibratedPlan(
+            chosen=chosen,
+            calibrated=better,
+            predicted_db=predict_psnr(program, stats, replace(chosen.plan, predictor=chosen.predictor)),
+            uniform=tuple(others),
+            num_steps=setting.num_steps,
+            solver=setting.solver,
+            fingerprint=program.fingerprint,
+            backend=setting.backend,
+            workload=self.workload.describe(),
+            numbers={use: (one.start, len(one)) for use, one in numbers.items()},
+            calls={"recording": stats.calls, "measuring": bench.calls - before},
+        )
+
+    def _count_affordable(self, nfe: int, num_uniform: int) -> int:
+        """How many candidates ``max_calls`` allows to run."""
+        if self.max_calls is None:
+            return _CANDIDATES
+        validation, held_out = self.samples.validation, self.samples.held_out
+        references = len(self.setting.plan) * (validation + held_out)
+        fixed = references + nfe * (held_out * (1 + min(num_uniform, _UNIFORM)) + validation * num_uniform)
+        count = (self.max_calls - fixed) // (nfe * validation)
+        if count < 1:
+            raise ZeusError(
+                f"max_calls: got {self.max_calls}; expected at least {fixed + nfe * validation} for {nfe} full steps. "
+                "Allow more, or give fewer samples."
+            )
+        return min(count, _CANDIDATES)
 
 
-def _screen(bench: Bench, choices: Sequence[_Choice], numbers: range) -> list[_Choice]:
-    """The choices that are left, best first."""
+def measure(bench: Bench, plan: Plan, numbers: range) -> Measured:
+    """A plan with its PSNR on these samples."""
+    return Measured(replace(plan, predictor=None), choose_predictor(plan, None), bench.measure(plan, numbers))
 
-    def rank(some: Sequence[_Choice], part: range) -> list[_Choice]:
-        return sorted(some, key=lambda choice: -bench.measure(choice[0], choice[1], part))
+
+def _screen(bench: Bench, plans: Sequence[Plan], numbers: range) -> list[Plan]:
+    """The plans that are left, best first."""
+
+    def rank(some: Sequence[Plan], part: range) -> list[Plan]:
+        return sorted(some, key=lambda plan: -bench.measure(plan, part))
 
     half = numbers[: -(-len(numbers) // 2)]
-    ranked = rank(choices, half) if len(choices) > 2 else list(choices)
+    ranked = rank(plans, half) if len(plans) > 2 else list(plans)
     return rank(ranked[: max(2, len(ranked) // 3)], numbers)
-
-
-def _measure(bench: Bench, choice: _Choice, numbers: range) -> Measured:
-    plan, predictor = choice
-    return Measured(plan, Predictor.parse(predictor), bench.measure(plan, predictor, numbers))
-
-
-def _count_affordable(
-    program: SolverProgram, nfe: int, num_uniform: int, samples: Samples, max_calls: int | None
-) -> int:
-    """How many candidates ``max_calls`` allows to run."""
-    if max_calls is None:
-        return _CANDIDATES
-    references = program.num_evaluations * (samples.validation + samples.held_out)
-    held_out = nfe * samples.held_out * (1 + min(num_uniform, _UNIFORM))
-    fixed = references + held_out + nfe * samples.validation * num_uniform
-    count = (max_calls - fixed) // (nfe * samples.validation)
-    if count < 1:
-        raise ZeusError(
-            f"max_calls: got {max_calls}; expected at least {fixed + nfe * samples.validation} for {nfe} full steps. "
-            "Allow more, or give fewer samples."
-        )
-    return min(count, _CANDIDATES)

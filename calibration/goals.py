@@ -1,10 +1,10 @@
-"""What a user asks of calibration: a budget, a speed-up or a quality."""
+"""The goal of a calibration: a budget, a speed-up or a quality."""
 
 import math
 from dataclasses import dataclass, replace
 
+from zeus_trt.calibration.calibrate import Task, measure
 from zeus_trt.calibration.search import check_nfe
-from zeus_trt.calibration.task import Task
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan, Measured
 from zeus_trt.zeus_graph.counts import check_count, is_finite, show
@@ -20,7 +20,7 @@ class Goal:
         min_psnr: PSNR in dB to the full run, at least.
 
     Raises:
-        ZeusError: None of them, more than one, or one that is no number.
+        ZeusError: Not exactly one of them, or one that is no number.
     """
 
     nfe: int | None = None
@@ -31,7 +31,7 @@ class Goal:
         given = [name for name, value in vars(self).items() if value is not None]
         if len(given) != 1:
             raise ZeusError(
-                f"goal: got {', '.join(given) or 'none'}; expected one of nfe (the budget), speedup and min_psnr. "
+                f"goal: got {', '.join(given) or 'nothing'}; expected one of nfe (the budget), speedup and min_psnr. "
                 "Give one of them."
             )
         if self.nfe is not None:
@@ -61,16 +61,16 @@ def reach(task: Task, goal: Goal) -> CalibratedPlan:
     Raises:
         ZeusError: An impossible goal, or a quality that no plan reached; the best one that was measured is named.
     """
-    nfe = goal.count_full_steps(task.workload.count_evaluations(task.num_steps, task.solver))
-    gram, bench = task.record(), task.bench()
+    nfe = goal.count_full_steps(len(task.setting.plan))
+    stats, bench = task.record(), task.bench()
     if nfe is not None:
-        return task.calibrate(gram, bench, nfe)
+        return task.calibrate(stats, bench, nfe)
     least = goal.min_psnr or 0.0
-    low, high = min(3, gram.num_evaluations), gram.num_evaluations - 1
+    low, high = min(3, stats.num_evaluations), stats.num_evaluations - 1
     best, reached = None, -math.inf
     while low <= high:
         nfe = (low + high) // 2
-        found = task.calibrate(gram, bench, nfe)
+        found = task.calibrate(stats, bench, nfe)
         reached = max(reached, found.chosen.psnr_db)
         if found.chosen.psnr_db >= least:
             best, high = found, nfe - 1
@@ -93,15 +93,14 @@ def check_plan(task: Task, found: CalibratedPlan) -> CalibratedPlan:
     Raises:
         ZeusError: The plan belongs to another model, solver or number of steps.
     """
-    fingerprint = task.workload.program(task.num_steps, task.solver).fingerprint
-    found.check(task.workload.describe(), task.num_steps, fingerprint)
-    bench, described = task.bench(), task.workload.describe()
+    setting, bench, described = task.setting, task.bench(), task.workload.describe()
+    found.check(described, setting.num_steps, task.workload.program(setting.num_steps, setting.solver).fingerprint)
     same = all(found.workload.get(name) == described.get(name) for name in ("seed", "labels", "prompts"))
     first = max(start + count for start, count in found.numbers.values()) if same else 0
     numbers = range(first, first + task.samples.held_out)
 
     def again(one: Measured) -> Measured:
-        return Measured(one.plan, one.predictor, bench.measure(one.plan, one.predictor, numbers))
+        return measure(bench, replace(one.plan, predictor=one.predictor), numbers)
 
     chosen = again(found.chosen)
     uniform = sorted(map(again, found.uniform), key=lambda one: -one.psnr_db)

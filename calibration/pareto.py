@@ -4,14 +4,12 @@ import csv
 import io
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from zeus_trt.calibration.task import Task
+from zeus_trt.calibration.calibrate import Task
+from zeus_trt.evaluation.plots import encode_figure, make_figure
 from zeus_trt.files import write_atomically
 from zeus_trt.zeus_graph import PRESETS, Plan
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 _LEAST = 8
 
@@ -85,23 +83,23 @@ class Pareto:
         with write_atomically(output.with_suffix(".csv")) as path:
             path.write_text(text.getvalue(), encoding="utf-8")
         with write_atomically(output.with_suffix(".png")) as path:
-            _draw(self.points).save(path, format="png")
+            path.write_bytes(_draw(self.points))
 
 
 def trace_pareto(task: Task) -> Pareto:
     """Calibrates about a dozen numbers of full steps, from 8 to one less than all, the presets' among them."""
-    count = task.workload.count_evaluations(task.num_steps, task.solver)
+    count = len(task.setting.plan)
     presets = {plan.nfe: (name, plan) for name, ratio in PRESETS.items() if (plan := Plan.uniform(count, ratio))}
-    gram, bench = task.record(), task.bench()
+    stats, bench = task.record(), task.bench()
     points: list[Point] = []
     for nfe in list_budgets(count):
-        found = task.calibrate(gram, bench, nfe)
+        found = task.calibrate(stats, bench, nfe)
         preset, preset_db = None, None
         uniform_db, chosen = found.uniform[0].psnr_db, found.chosen
         best = chosen.psnr_db, str(chosen.plan)
         if nfe in presets:
             preset, plan = presets[nfe]
-            preset_db = bench.measure(plan, "zeus", task.samples.ranges["held_out"])
+            preset_db = bench.measure(plan, task.samples.ranges["held_out"])
             uniform_db, best = max(uniform_db, preset_db), max(best, (preset_db, str(plan)), key=lambda one: one[0])
         own = Point(nfe, count / nfe, best[0], uniform_db, preset, preset_db, best[1], nfe, nfe)
         points.append(own.improve(points[-1]) if points else own)
@@ -120,13 +118,9 @@ def _say_db(psnr_db: float, plan_nfe: int, nfe: int) -> str:
     return f"{psnr_db:.1f} dB" + (f" ({plan_nfe})" if plan_nfe < nfe else "")
 
 
-def _draw(points: tuple[Point, ...]) -> "Image.Image":
-    from matplotlib.figure import Figure
-    from PIL import Image
-
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
-    axes = figure.add_subplot(xlabel="full steps (NFE), at most", ylabel="PSNR to the full run, dB")
-    axes.spines[["top", "right"]].set_visible(False)
+def _draw(points: tuple[Point, ...]) -> bytes:
+    figure, axes = make_figure(4.5, 7)
+    axes.set(xlabel="full steps (NFE), at most", ylabel="PSNR to the full run, dB")
     counts = [point.nfe for point in points]
     lines = (
         ("calibrated", "o-", "#1f4e79", [(point.calibrated_db, point.plan_nfe) for point in points]),
@@ -144,6 +138,4 @@ def _draw(points: tuple[Point, ...]) -> "Image.Image":
         axes.annotate(name, (nfe, preset_db), xytext=(6, -14), textcoords="offset points")
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=120)
-    return Image.open(buffer).convert("RGB")
+    return encode_figure(figure, dpi=120)

@@ -2,13 +2,14 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from zeus_trt.calibration.gram import Gram
+from zeus_trt.calibration.trajectory_stats import TrajectoryStats
 from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.workload import Setting, Workload
 from zeus_trt.machine import LIBRARIES, find_version
@@ -22,65 +23,60 @@ _COLUMNS = 1 << 16  # elements of an output that become float64 at a time
 
 def record(
     workload: Workload,
+    setting: Setting,
     numbers: Sequence[int],
     *,
-    num_steps: int = 50,
-    solver: str = "default",
-    backend: str = "onnxruntime",
     batch: int = 1,
     path: Path | None = None,
     on_calls: Callable[[int], Any] | None = None,
-) -> Gram:
-    """Runs full trajectories, and keeps of them what scoring plans needs.
+) -> TrajectoryStats:
+    """Runs full trajectories, and keeps the numbers that scoring plans needs.
 
-    Every batch runs in full once, and with ``probe_plans`` twice more, to see how outputs answer to moved inputs.
+    Every batch runs in full once, and with ``probe_plans`` twice more, to see how outputs respond to moved inputs.
     The outputs of one batch are held meanwhile: N latents per sample.
 
     Args:
-        workload: What is sampled.
+        workload: The model.
+        setting: How it runs; its plan is not read.
         numbers: Which samples.
-        num_steps: Solver steps.
-        solver: As in ``Setting``.
-        backend: As in ``Setting``.
-        batch: Samples at a time. By one, a recording that goes on later is equal to the bit to one in a single go.
-        path: A file that is written, whole, after every batch. If it holds recordings of the same kind already, the
-            samples in it are not run again.
+        batch: Samples at a time. With 1, a resumed recording is equal to the bit to one in a single go.
+        path: A file that is written, whole, after every batch. Samples that it already holds are not run again.
         on_calls: Called after every batch with its number of denoiser evaluations.
 
     Raises:
         ZeusError: The solver is not linear, the outputs are not finite, or ``path`` cannot be read or written.
     """
-    program = workload.program(num_steps, solver)
+    program = workload.program(setting.num_steps, setting.solver)
     if path is not None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-    tag = make_tag(workload, program, num_steps, solver, backend)
-    gram = _resume(path, tag)
-    if gram is not None:
-        logger.info("found %d recorded trajectories in %s", len(gram.numbers), path)
-    missing = [number for number in numbers if gram is None or number not in gram.numbers]
+    tag = make_tag(workload, program, setting)
+    stats = _resume(path, tag)
+    if stats is not None:
+        logger.info("found %d recorded trajectories in %s", len(stats.numbers), path)
+    missing = [number for number in numbers if stats is None or number not in stats.numbers]
     for start in range(0, len(missing), batch):
-        part = _record_batch(workload, program, missing[start : start + batch], tag, num_steps, solver, backend)
-        gram = part if gram is None else gram.extend(part)
+        part = _record_batch(workload, program, setting, missing[start : start + batch], tag)
+        stats = part if stats is None else stats.extend(part)
         if path is not None:
-            gram.save(path)
+            stats.save(path)
         if on_calls:
             on_calls(part.calls)
-    if gram is None:
-        raise ZeusError("trajectories: got none; expected one at least. Give more.")
-    wanted = [gram.numbers.index(number) for number in numbers]
-    calls = gram.calls * len(wanted) // len(gram.numbers)  # every trajectory takes as many
-    return Gram(gram.products[wanted], gram.responses[wanted], tuple(numbers), tag, calls)
+    if stats is None:
+        raise ZeusError("trajectories: got 0; expected one at least. Give more.")
+    asked = [stats.numbers.index(number) for number in numbers]
+    calls = stats.calls * len(asked) // len(stats.numbers)  # every trajectory takes as many
+    return TrajectoryStats(stats.products[asked], stats.responses[asked], tuple(numbers), tag, calls)
 
 
-def make_tag(workload: Workload, program: SolverProgram, num_steps: int, solver: str, backend: str) -> dict[str, Any]:
-    """All that recorded trajectories depend on, but their numbers: JSON data."""
+def make_tag(workload: Workload, program: SolverProgram, setting: Setting) -> dict[str, Any]:
+    """All that recorded trajectories depend on, except their numbers: JSON data."""
     return json_file.plain(
         {
             "workload": workload.describe(),
-            "solver": solver,
+            "solver": setting.solver,
             "fingerprint": program.fingerprint,
-            "num_steps": num_steps,
-            "backend": backend,
+            "num_steps": setting.num_steps,
+            "backend": setting.backend,
             "engine": _describe_engine(workload),
             "versions": {name: find_version(name) for name in LIBRARIES},
         }
@@ -104,10 +100,10 @@ def probe_plans(num_evaluations: int) -> tuple[Plan, ...]:
     return tuple(Plan.spread(num_evaluations, nfe) for nfe in sorted(counts))
 
 
-def _resume(path: Path | None, tag: dict[str, Any]) -> Gram | None:
+def _resume(path: Path | None, tag: dict[str, Any]) -> TrajectoryStats | None:
     if path is None or not Path(path).exists():
         return None
-    found = Gram.load(path)
+    found = TrajectoryStats.load(path)
     if found.tag != tag:
         other = sorted(name for name in tag if found.tag.get(name) != tag[name])
         raise ZeusError(
@@ -118,21 +114,14 @@ def _resume(path: Path | None, tag: dict[str, Any]) -> Gram | None:
 
 
 def _record_batch(
-    workload: Workload,
-    program: SolverProgram,
-    numbers: Sequence[int],
-    tag: dict[str, Any],
-    num_steps: int,
-    solver: str,
-    backend: str,
-) -> Gram:
+    workload: Workload, program: SolverProgram, setting: Setting, numbers: Sequence[int], tag: dict[str, Any]
+) -> TrajectoryStats:
     count, outputs = program.num_evaluations, []
     plans = probe_plans(count)
     responses = np.full((len(numbers), len(plans), count), np.nan)
 
     def run(plan: Plan, on_step: Callable[[Step], None]) -> int:
-        setting = Setting(plan, num_steps, solver=solver, backend=backend)
-        return workload.run(setting, numbers, on_step).report.nfe * len(numbers)
+        return workload.run(replace(setting, plan=plan), numbers, on_step).report.nfe * len(numbers)
 
     calls = run(Plan("F" * count), lambda step: outputs.append(_flatten(step.output).clone()))
     products = multiply(outputs)
@@ -140,11 +129,11 @@ def _record_batch(
         raise ZeusError("trajectories: got outputs that are not finite; expected numbers. Run the model in full first.")
     for place, plan in enumerate(plans):
         calls += run(plan, _Probe(program, outputs, responses[:, place]).see)
-    return Gram(products, responses, tuple(numbers), tag, calls)
+    return TrajectoryStats(products, responses, tuple(numbers), tag, calls)
 
 
 class _Probe:
-    """Follows how far a skipped run has moved from the full one, by the solver's matrices."""
+    """Computes how far a skipped run has moved from the full one, by the solver's matrices."""
 
     def __init__(self, program: SolverProgram, outputs: Sequence[torch.Tensor], responses: np.ndarray):
         self._program, self._outputs, self._responses = program, outputs, responses

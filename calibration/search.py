@@ -1,13 +1,12 @@
 """Searching plans by their surrogate, without the model."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from zeus_trt.calibration.gram import Gram
-from zeus_trt.calibration.surrogate import Surrogate, predict_errors, predict_psnr
+from zeus_trt.calibration.surrogate import Surrogate, predict_errors
+from zeus_trt.calibration.trajectory_stats import TrajectoryStats
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph import WINDOWS, Plan, Predictor, SolverProgram
 from zeus_trt.zeus_graph.predictor import Row
@@ -18,64 +17,46 @@ ORDERS = (3, 4)
 _EXPONENTS = (0.8, 1.0, 1.25, 1.5)  # of the starts: above 1 denser at the beginning
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A plan with its predictor, and the PSNR in dB that is predicted for its latents."""
-
-    plan: Plan
-    predictor: str | Predictor
-    predicted_db: float
-
-
 def search(
-    program: SolverProgram,
-    gram: Gram,
-    nfe: int,
-    *,
-    restarts: int = 2,
-    seed: int = 0,
-    on_start: Callable[[int], Any] | None = None,
-) -> tuple[Candidate, ...]:
+    program: SolverProgram, stats: TrajectoryStats, nfe: int, *, restarts: int = 2, seed: int = 0
+) -> tuple[Plan, ...]:
     """Finds plans of ``nfe`` full steps with fitted predictors, by local search from several starts.
 
     A move shifts one full step to the place of a skipped one; the best move is taken until none helps.
 
     Args:
         program: The traced solver.
-        gram: Recorded trajectories of this solver.
+        stats: Recorded trajectories of this solver.
         nfe: Number of full steps, 3 or more.
         restarts: Random starts besides the regular ones.
         seed: Of the random starts.
-        on_start: Called with 1 after every start that is done.
 
     Returns:
-        The local optima, best predicted first within each order, the orders in turn.
+        The local optima with their predictors, best predicted first within each order, the orders in turn.
 
     Raises:
         ZeusError: An impossible ``nfe``, or trajectories of another number of steps.
     """
     count = program.num_evaluations
     check_nfe(nfe, count)
-    if gram.num_evaluations != count:
+    if stats.num_evaluations != count:
         raise ZeusError(
-            f"recorded trajectories: got {gram.num_evaluations} evaluations; expected the solver's {count}. "
+            f"recorded trajectories: got {stats.num_evaluations} evaluations; expected the solver's {count}. "
             "Record this solver."
         )
     if nfe == count:
-        return (Candidate(Plan("F" * count), "zeus", predict_psnr(program, gram, Plan("F" * count), "zeus")),)
-    weighted = _weigh_trajectories(program, gram, nfe)
+        return (Plan("F" * count),)
+    weighted = _weigh_trajectories(program, stats, nfe)
     starts = _make_starts(count, nfe, restarts, seed)
     found = []
     for order in ORDERS:
-        surrogate = Surrogate(program, weighted, gram.feedback, order)
+        surrogate = Surrogate(program, weighted, stats.feedback, order)
         optima: dict[bytes, tuple[float, np.ndarray]] = {}
         for start in starts:
             error, full = _descend(surrogate, start)
             optima[full.tobytes()] = (error, full)
-            if on_start:
-                on_start(1)
         best = sorted(optima.values(), key=lambda one: (one[0], one[1].tobytes()))
-        found.append([_finish(program, gram, surrogate, full) for _, full in best])
+        found.append([surrogate.fit(full[None]).plan(0) for _, full in best])
     longest = max(len(candidates) for candidates in found)
     return tuple(candidates[k] for k in range(longest) for candidates in found if k < len(candidates))
 
@@ -90,16 +71,17 @@ def check_nfe(nfe: int, num_evaluations: int) -> None:
         )
 
 
-def list_uniform(num_evaluations: int, nfe: int) -> tuple[tuple[Plan, str], ...]:
+def list_uniform(num_evaluations: int, nfe: int) -> tuple[Plan, ...]:
     """Uniform plans of that many full steps: evenly spread, and every window and ratio that meets it, each reading."""
     plans = [Plan.spread(num_evaluations, nfe)]
     for window in WINDOWS.values():
         plans += [Plan.uniform(num_evaluations, ratio, window) for ratio in range(1, num_evaluations)]
     fitting = dict.fromkeys(plan for plan in plans if plan.nfe == nfe)
-    found: dict[bytes, tuple[Plan, str]] = {}
+    found: dict[bytes, Plan] = {}
     for plan in fitting:
         for reading in ("zeus", "zeus-paper", "zeus-previous-full"):
-            found.setdefault(_resolve(Predictor.parse(reading).rows(plan)), (plan, reading))
+            predictor = Predictor.parse(reading)
+            found.setdefault(_resolve(predictor.rows(plan)), replace(plan, predictor=predictor))
     return tuple(found.values())
 
 
@@ -112,11 +94,12 @@ def _resolve(rows: Sequence[Row | None]) -> bytes:
     return used.tobytes()
 
 
-def _weigh_trajectories(program: SolverProgram, gram: Gram, nfe: int) -> np.ndarray:
-    """The Gram matrix whose trajectories count by the inverse of their error: the mean is to be one of dB."""
-    errors = predict_errors(program, gram, Plan.spread(program.num_evaluations, nfe), "lagrange-2")
+def _weigh_trajectories(program: SolverProgram, stats: TrajectoryStats, nfe: int) -> np.ndarray:
+    """The mean of the products, each trajectory weighted by the inverse of its error, so that it is a mean of dB."""
+    plan = Plan.spread(program.num_evaluations, nfe)
+    errors = predict_errors(program, stats, replace(plan, predictor=Predictor.parse("lagrange-2")))
     weights = 1 / np.maximum(errors, errors.max() * 1e-6)
-    return np.einsum("t,tij->ij", weights / weights.sum(), gram.products)
+    return np.einsum("t,tij->ij", weights / weights.sum(), stats.products)
 
 
 def _make_starts(count: int, nfe: int, restarts: int, seed: int) -> list[np.ndarray]:
@@ -140,12 +123,12 @@ def _make_starts(count: int, nfe: int, restarts: int, seed: int) -> list[np.ndar
 def _descend(surrogate: Surrogate, full: np.ndarray) -> tuple[float, np.ndarray]:
     """The local optimum below a start, and its error."""
     longest = max(2 * -(-full.size // int(full.sum())), int(np.diff(np.flatnonzero(full)).max()))
-    best = float(surrogate.fill(full[None]).errors[0])
+    best = float(surrogate.fit(full[None]).errors[0])
     while True:
         moves = _list_moves(full, longest)
         if not len(moves):
             return best, full
-        errors = surrogate.fill(moves).errors
+        errors = surrogate.fit(moves).errors
         place = int(errors.argmin())
         if not errors[place] < best * (1 - 1e-6):
             return best, full
@@ -160,9 +143,3 @@ def _list_moves(full: np.ndarray, longest: int) -> np.ndarray:
     places = np.arange(len(pairs))
     moves[places, pairs[:, 0]], moves[places, pairs[:, 1]] = False, True
     return moves[[int(np.diff(np.flatnonzero(move)).max()) <= longest for move in moves]]
-
-
-def _finish(program: SolverProgram, gram: Gram, surrogate: Surrogate, full: np.ndarray) -> Candidate:
-    plan = Plan.from_full_steps(full.size, [int(step) for step in np.flatnonzero(full)])
-    predictor = surrogate.fill(full[None]).predictor(0)
-    return Candidate(plan, predictor, predict_psnr(program, gram, plan, predictor))

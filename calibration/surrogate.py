@@ -1,13 +1,13 @@
 """The whole run in miniature: plans are scored, and predictors fitted to them, without the model."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import comb
 
 import numpy as np
 
-from zeus_trt.calibration.gram import Gram
-from zeus_trt.zeus_graph import Plan, Predictor, SolverProgram
+from zeus_trt.calibration.trajectory_stats import TrajectoryStats
+from zeus_trt.zeus_graph import Plan, Predictor, SolverProgram, choose_predictor
 from zeus_trt.zeus_graph.predictor import Row
 
 _RIDGE = 1e-3  # of each difference's own square
@@ -15,28 +15,31 @@ _RANK = 1e-10  # directions of less energy than this share of the largest are le
 
 
 @dataclass(frozen=True)
-class Filled:
+class Fit:
     """Plans with fitted predictors.
 
     Args:
+        full: (plans, N) bool: which evaluations are full.
         sources: (plans, N, order): the past full steps that a skipped step reads, newest first.
         weights: (plans, N, order): their weights; zero at full steps.
         errors: (plans,): squared error of the final latents, in the surrogate's unit.
     """
 
+    full: np.ndarray
     sources: np.ndarray
     weights: np.ndarray
     errors: np.ndarray
 
-    def predictor(self, place: int) -> Predictor:
-        """The table of one plan."""
+    def plan(self, place: int) -> Plan:
+        """One of the plans, with its table."""
         pairs = enumerate(zip(self.sources[place], self.weights[place], strict=True))
         rows = {
             step: {int(k): float(w) for k, w in zip(sources, weights, strict=True) if w}
             for step, (sources, weights) in pairs
             if weights.any()
         }
-        return Predictor.from_table(rows)
+        full_steps = [int(step) for step in np.flatnonzero(self.full[place])]
+        return replace(Plan.from_full_steps(self.full.shape[1], full_steps), predictor=Predictor.from_table(rows))
 
 
 class Surrogate:
@@ -50,7 +53,7 @@ class Surrogate:
     Args:
         program: The traced solver.
         gram: (N, N): inner products of the outputs.
-        feedback: (N,): as in ``Gram``.
+        feedback: (N,): as in ``TrajectoryStats``.
         order: How many past full outputs a skipped step reads.
     """
 
@@ -62,7 +65,7 @@ class Surrogate:
         # Rows: the newest output, its first difference, its second, ...
         self._differences = np.array([[(-1) ** k * comb(n, k) for k in range(order)] for n in range(order)], float)
 
-    def fill(self, full: np.ndarray) -> Filled:
+    def fit(self, full: np.ndarray) -> Fit:
         """Fits predictors to plans, and scores them.
 
         Args:
@@ -80,10 +83,10 @@ class Surrogate:
             if skipped.size:
                 past = recent[skipped]
                 features = used[skipped[:, None], past]
-                wanted = np.broadcast_to(self._psi[step], (skipped.size, rank))
+                target = np.broadcast_to(self._psi[step], (skipped.size, rank))
                 if matrix[0, -1]:  # some solvers put an output into their history only
-                    wanted = wanted - (matrix[0, :-1] @ moved[skipped]) / matrix[0, -1]
-                fitted = self._fit(step, past, known[skipped], features, wanted)
+                    target = target - (matrix[0, :-1] @ moved[skipped]) / matrix[0, -1]
+                fitted = self._fit_step(step, past, known[skipped], features, target)
                 output[skipped] = (fitted[:, None] @ features)[:, 0]
                 sources[skipped, step], weights[skipped, step] = past, fitted
             used[:, step] = output
@@ -91,17 +94,17 @@ class Surrogate:
             recent[ran, 0] = step
             known[ran] += 1
             moved = matrix @ np.concatenate([moved, (output - self._psi[step])[:, None]], axis=1)
-        return Filled(sources, weights, np.square(moved[:, 0]).sum(axis=1))
+        return Fit(full, sources, weights, np.square(moved[:, 0]).sum(axis=1))
 
-    def _fit(
-        self, step: int, past: np.ndarray, known: np.ndarray, features: np.ndarray, wanted: np.ndarray
+    def _fit_step(
+        self, step: int, past: np.ndarray, known: np.ndarray, features: np.ndarray, target: np.ndarray
     ) -> np.ndarray:
         slope = (step - past[:, 0]) / (past[:, 0] - past[:, 1])
         line = np.zeros(past.shape)
         line[:, 0], line[:, 1] = 1 + slope, -slope
-        there = np.arange(self._order) < known[:, None]
-        differences = (self._differences @ features) * there[:, :, None]
-        missing = wanted - (line[:, None] @ features)[:, 0]
+        exists = np.arange(self._order) < known[:, None]
+        differences = (self._differences @ features) * exists[:, :, None]
+        missing = target - (line[:, None] @ features)[:, 0]
         products = differences @ differences.swapaxes(1, 2)
         squares = np.einsum("pkk->pk", products)
         products = products + np.eye(self._order) * np.where(squares > 0, _RIDGE * squares, 1.0)[:, None]
@@ -128,19 +131,19 @@ def weigh_error(program: SolverProgram, rows: Sequence[Row | None], feedback: np
     return moved[0]
 
 
-def make_rows(program: SolverProgram, plan: Plan, predictor: str | Predictor) -> tuple[Row | None, ...]:
-    """The predictor's rows on the solver's grid."""
-    predictor = Predictor.parse(predictor)
+def list_rows(program: SolverProgram, plan: Plan) -> tuple[Row | None, ...]:
+    """The rows of the plan's predictor on the solver's grid."""
+    predictor = choose_predictor(plan, None)
     return predictor.rows(plan, program.sigmas if predictor.abscissa == "sigma" else program.timesteps)
 
 
-def predict_errors(program: SolverProgram, gram: Gram, plan: Plan, predictor: str | Predictor) -> np.ndarray:
+def predict_errors(program: SolverProgram, stats: TrajectoryStats, plan: Plan) -> np.ndarray:
     """(T,): mean squared error of the final latents of every recorded trajectory, with skipped steps."""
-    weights = weigh_error(program, make_rows(program, plan, predictor), gram.feedback)
-    return np.maximum(np.einsum("i,tij,j->t", weights, gram.products, weights), 0.0)
+    weights = weigh_error(program, list_rows(program, plan), stats.feedback)
+    return np.maximum(np.einsum("i,tij,j->t", weights, stats.products, weights), 0.0)
 
 
-def predict_psnr(program: SolverProgram, gram: Gram, plan: Plan, predictor: str | Predictor) -> float:
+def predict_psnr(program: SolverProgram, stats: TrajectoryStats, plan: Plan) -> float:
     """Predicted PSNR in dB of the final latents to the full run's, for values in -1..1; mean over trajectories."""
-    errors = np.maximum(predict_errors(program, gram, plan, predictor), 1e-20)
+    errors = np.maximum(predict_errors(program, stats, plan), 1e-20)
     return float(np.mean(10 * np.log10(4 / errors)))

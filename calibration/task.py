@@ -1,165 +1,81 @@
-"""What is calibrated."""
+"""The task of a calibration, from its options."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zeus_trt.calibration.bench import Bench
-from zeus_trt.calibration.calibrate import Samples, calibrate
-from zeus_trt.calibration.gram import Gram
-from zeus_trt.calibration.record import make_tag, record
-from zeus_trt.errors import ZeusError
-from zeus_trt.evaluation.pipeline_workload import EAGER, refuse_backend
-from zeus_trt.evaluation.workload import SessionWorkload, Workload, check_labels, choose_guidance
-from zeus_trt.export.loading import is_pipeline
-from zeus_trt.runtime import Bundle
-from zeus_trt.runtime.bundle.manifest import FILE_NAME
+from zeus_trt.calibration.calibrate import Samples, Task
+from zeus_trt.calibration.record import make_tag
+from zeus_trt.evaluation.pipeline_workload import EAGER, PipelineWorkload
+from zeus_trt.evaluation.workload import SessionWorkload, make_full_setting
 from zeus_trt.runtime.request import check_count, check_run
 from zeus_trt.zeus_graph import json_file
-from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
+
+_NUMBERS = ("num_trajectories", "num_validation", "num_held_out")
 
 
 @dataclass(frozen=True)
-class Task:
-    """A workload, how it is run, and which samples serve what.
+class TaskOptions:
+    """How a model is calibrated, as the command line names it.
 
     Args:
-        workload: What is sampled.
-        num_steps: Solver steps.
-        solver: As in ``Setting``.
-        backend: As in ``Setting``.
-        samples: Which samples serve what.
-        batch: Samples at a time, where plans are measured.
-        trajectories: A file for the recorded trajectories, which a later calibration finds; or none.
-        max_calls: As in ``calibrate``.
-        seed: Of the search.
-        on_calls: Called with the number of denoiser evaluations as they are done.
-    """
-
-    workload: Workload
-    num_steps: int = 50
-    solver: str = "default"
-    backend: str = "onnxruntime"
-    samples: Samples = field(default_factory=Samples)
-    batch: int = 8
-    trajectories: Path | None = None
-    max_calls: int | None = None
-    seed: int = 0
-    on_calls: Callable[[int], Any] | None = None
-
-    def record(self) -> Gram:
-        """Records the trajectories, or finds them in their file."""
-        return record(
-            self.workload, self.samples.ranges["trajectories"], num_steps=self.num_steps, solver=self.solver,
-            backend=self.backend, path=self.trajectories, on_calls=self.on_calls,
-        )  # fmt: skip
-
-    def bench(self) -> Bench:
-        """What measures."""
-        return Bench(self.workload, self.num_steps, self.solver, self.backend, self.batch, self.on_calls)
-
-    def calibrate(self, gram: Gram, bench: Bench, nfe: int) -> CalibratedPlan:
-        """The plan of so many full steps."""
-        return calibrate(
-            self.workload, gram, bench, nfe, samples=self.samples, max_calls=self.max_calls, seed=self.seed
-        )
-
-
-def open_task(
-    model: str,
-    *,
-    steps: int = 50,
-    solver: str = "default",
-    labels: Sequence[int] | None = None,
-    prompts: Path | None = None,
-    guidance_scale: float | None = None,
-    bundle: Path | None = None,
-    backend: str | None = None,
-    num_trajectories: int = 16,
-    num_validation: int = 16,
-    num_held_out: int = 32,
-    max_calls: int | None = None,
-    trajectories: Path | None = None,
-    keep_beside: Path | None = None,
-    seed: int = 0,
-    on_calls: Callable[[int], Any] | None = None,
-) -> Task:
-    """The task of a bundle of class labels, or of a diffusers pipeline.
-
-    Args:
-        model: A bundle, a pipeline folder, or a pipeline's id on the hub.
         steps: Solver steps.
         solver: As in ``Setting``.
-        labels: Class labels of the samples, in turn; all by default.
-        prompts: For pipelines: a file with a prompt per line; sample k takes line k, in turn.
-        guidance_scale: By default the pipeline's own, else as in ``choose_guidance``.
-        bundle: For pipelines: its bundle, to be run.
         backend: Which engine; by default the bundle's graph, else the eager model.
         num_trajectories: Full runs to record.
         num_validation: Samples that choose among the candidates.
         num_held_out: Samples that measure the winner.
-        max_calls: As in ``calibrate``.
-        trajectories: A file for the recorded trajectories, which an interrupted calibration reads when it is run
-            again. By default it is in the folder ``calibration`` of the bundle, named by all that determines it.
-        keep_beside: The result, beside which the trajectories are kept where there is no bundle.
-        seed: Of the samples and of the search.
-        on_calls: Called with the number of denoiser evaluations as they are done.
+        max_calls: As in ``Task``.
+        trajectories: A file of the recorded trajectories, which a resumed calibration reads. By default it is in the
+            folder ``calibration`` of the bundle, named by all that determines it.
+        keep_beside: The result; the trajectories are kept beside it where there is no bundle.
+        seed: Of the search.
+        on_calls: Called after every batch with its number of denoiser evaluations.
 
     Raises:
-        ZeusError: No such model, prompts that are missing or not wanted, or a solver that cannot be traced.
+        ZeusError: A number out of range.
     """
-    workload: Workload
-    for name, number in (
-        ("trajectories", num_trajectories),
-        ("validation", num_validation),
-        ("held_out", num_held_out),
-    ):
-        check_count(f"num_{name}", number, 1)
-    check_run(steps, num_trajectories + num_validation + num_held_out, seed)
-    if is_pipeline(model):
-        if backend not in (None, EAGER) and bundle is None:
-            raise refuse_backend(backend)
-        if backend == EAGER and bundle is not None:
-            raise ZeusError("engine: got a bundle with the backend eager, which does not run it. Leave one out.")
-        from zeus_trt.pipelines import open_pipeline
 
-        pipeline = open_pipeline(
-            model, prompts=read_prompts(prompts), labels=labels, guidance_scale=guidance_scale, seed=seed, bundle=bundle
-        )
-        workload, opened = pipeline, pipeline.bundle
-        backend = backend or ("onnxruntime" if opened else EAGER)
-    else:
-        if (prompts or bundle) and (Path(model) / FILE_NAME).is_file():
-            option = "--prompts" if prompts else "--engine"
-            raise ZeusError(f"{option}: got it for a bundle; expected a pipeline. Leave it out.")
-        opened, backend = Bundle.open(model), backend or "onnxruntime"
-        check_labels(opened, labels)
-        scale = choose_guidance(opened, guidance_scale)
-        workload = SessionWorkload(opened, labels, scale, seed)
-    if trajectories is None and (opened or keep_beside):
-        tag = make_tag(workload, workload.program(steps, solver), steps, solver, backend)
-        key = json_file.digest(tag)[:16]
-        trajectories = opened.path / "calibration" / f"{key}.npz" if opened else None
-        trajectories = trajectories or (keep_beside and keep_beside.with_name(f"{keep_beside.stem}-{key}.npz"))
+    steps: int = 50
+    solver: str = "default"
+    backend: str | None = None
+    num_trajectories: int = 16
+    num_validation: int = 16
+    num_held_out: int = 32
+    max_calls: int | None = None
+    trajectories: Path | None = None
+    keep_beside: Path | None = None
+    seed: int = 0
+    on_calls: Callable[[int], Any] | None = None
+
+    def __post_init__(self) -> None:
+        for name in _NUMBERS:
+            check_count(name, getattr(self, name), 1)
+        check_run(self.steps, sum(getattr(self, name) for name in _NUMBERS), self.seed)
+
+
+def open_task(workload: SessionWorkload | PipelineWorkload, options: TaskOptions) -> Task:
+    """Makes the task of a workload, and finds the place of its trajectories.
+
+    Args:
+        workload: The model.
+        options: Solver, samples, engine.
+
+    Raises:
+        ZeusError: A solver that cannot be traced.
+    """
+    bundle, beside = workload.bundle, options.keep_beside
+    backend = options.backend or ("onnxruntime" if bundle else EAGER)
+    setting = make_full_setting(workload, options.steps, options.solver, backend)
+    trajectories = options.trajectories
+    if trajectories is None and (bundle or beside):
+        key = json_file.digest(make_tag(workload, workload.program(options.steps, options.solver), setting))[:16]
+        if bundle:
+            trajectories = bundle.path / "calibration" / f"{key}.npz"
+        elif beside:
+            trajectories = beside.with_name(f"{beside.stem}-{key}.npz")
     return Task(
-        workload, steps, solver, backend, Samples(num_trajectories, num_validation, num_held_out),
-        trajectories=trajectories, max_calls=max_calls, seed=seed, on_calls=on_calls,
+        workload, setting, Samples(*(getattr(options, name) for name in _NUMBERS)), trajectories=trajectories,
+        max_calls=options.max_calls, seed=options.seed, on_calls=options.on_calls,
     )  # fmt: skip
-
-
-def read_prompts(file: Path | None) -> list[str]:
-    """The prompts in a file, one per line; none without a file.
-
-    Raises:
-        ZeusError: A file that does not read.
-    """
-    if file is None:
-        return []
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ZeusError(
-            f"--prompts: got {file}, which does not read ({error}); expected a text file. Check it."
-        ) from error
-    return [line.strip() for line in lines if line.strip()]

@@ -1,158 +1,33 @@
-"""What a comparison found: rows, and the settings and the machine that they share."""
+"""A comparison: its rows, the settings and the machine that they share, and its tables."""
 
-import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from statistics import median
+import csv
+import io
+import shutil
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
-from zeus_trt.evaluation.quality import UNMEASURED, Quality
-from zeus_trt.evaluation.subject import EngineFacts
-
-SPREAD_LIMIT = 0.1
-MARKS = {
-    "!": "faster than N / NFE by more than its spread, which is impossible: a wrong measurement",
-    "=": "at the bound: above N / NFE by no more than its spread and the solver time it saves",
-    "~": "its times spread by more than 10 % of their median",
-    "#": "other full steps or engine calls than the plan has: a silent fallback",
-    "?": "another backend or the uncompiled model ran: a silent fallback",
-}
-"""Mark of a row -> what it means."""
+from zeus_trt.evaluation.row import MARKS, UNMEASURABLE, WHICH, Row, list_columns
+from zeus_trt.evaluation.table import Column, Table
 
 
 @dataclass(frozen=True)
-class Times:
-    """Times of a batch in milliseconds: medians over the rounds, with the least and the largest total.
-
-    ``parts_ms`` has those of a pipeline's other parts by name: text encoders, decoder.
-    """
-
-    total_ms: float
-    total_ms_min: float
-    total_ms_max: float
-    engine_ms: float
-    loop_ms: float
-    ms_per_image: float
-    parts_ms: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Speedup:
-    """Full time / this time, both of one round, over the rounds.
+class EngineFacts:
+    """The facts of an engine.
 
     Args:
-        median: Of the rounds.
-        min: The least.
-        max: The largest.
-        low: The median is between this and ``high`` with 95 %; below six rounds they are the least and the largest.
-        high: See ``low``.
-        num_rounds: How many rounds; one has no spread.
+        identity: All that distinguishes it from others, as JSON data.
+        load_seconds: How long opening took.
+        build_seconds: How long its build took, if it has a record of that.
+        problem: Why it could not be opened; None if it was.
     """
 
-    median: float
-    min: float
-    max: float
-    low: float
-    high: float
-    num_rounds: int
-
-    def is_measurable(self, bound: float | None = None) -> bool:
-        """Whether the gain, of at most ``bound``, is larger than the spread of the rounds; a single round has none."""
-        return self.high - self.low < abs(min(self.median, bound or math.inf) - 1)
-
-
-@dataclass(frozen=True)
-class Row:
-    """One cell, measured.
-
-    Args:
-        label: What the cell is called.
-        backend: The engine that was asked for.
-        solver: The solver.
-        num_steps: Solver steps.
-        ratio: Of a uniform plan; None for others and for peers.
-        plan: The step plan that ran.
-        predictor: The rule that filled skipped steps.
-        peer: The acceleration that was used instead of skipped steps.
-        mode: ``program`` or ``step``.
-        nfe: Full steps, counted as they ran; None for a cell that did not run, as all figures after it.
-        nfe_equivalent: Work in calls of the whole denoiser: NFE, but for peers counted in floating-point operations.
-        speedup_bound: Evaluations / NFE.
-        run_bound: The same for the whole run, whose text encoders and decoder no plan shortens; from the times of the
-            full run.
-        times: How long it took.
-        speedup: To the full run of the same engine, solver and number of steps.
-        speedup_to_eager: To the full run of the eager model, where its rounds were timed too.
-        host_mib: Peak resident memory of the process, largest of the rounds.
-        device_mib: Peak memory of the GPU, largest of the rounds; None without one.
-        to_full: Quality against the full run of the same engine: what skipping costs.
-        to_eager: Quality against the full run of the eager model: what compiling and skipping cost together. On the
-            first four samples where that run is no row itself.
-        to_longest: Quality against the full run of the most steps, where there are several step counts.
-        image_psnr_db: PSNR to the full run of every image, of a video that of its worst frame; None for an equal one.
-        trajectory_errors: Relative distance of the latents to those of the full run, after every step.
-        marks: Of ``MARKS``.
-        note: Why it did not run; None if it did.
-    """
-
-    label: str
-    backend: str
-    solver: str
-    num_steps: int
-    ratio: int | None
-    plan: str
-    predictor: str
-    peer: str | None
-    mode: str | None = None
-    nfe: int | None = None
-    nfe_equivalent: float | None = None
-    speedup_bound: float | None = None
-    run_bound: float | None = None
-    times: Times | None = None
-    speedup: Speedup | None = None
-    speedup_to_eager: Speedup | None = None
-    host_mib: float | None = None
-    device_mib: float | None = None
-    to_full: Quality = UNMEASURED
-    to_eager: Quality = UNMEASURED
-    to_longest: Quality = UNMEASURED
-    image_psnr_db: tuple[float | None, ...] = ()
-    trajectory_errors: tuple[float, ...] | None = None
-    marks: str = ""
-    note: str | None = None
-
-    @property
-    def is_full(self) -> bool:
-        """Whether it is the full run of its group."""
-        return self.peer is None and "F" * len(self.plan) == self.plan
-
-    @property
-    def group(self) -> tuple[str, str, int]:
-        """Rows of one group have one full run."""
-        return self.backend, self.solver, self.num_steps
-
-    def describe_images(self) -> tuple[float | None, float | None, float | None] | None:
-        """The least, the middle and the largest PSNR of its images, None for equal ones; None where not measured."""
-        if self.is_full or not self.image_psnr_db:
-            return None
-        ordered = sorted(math.inf if psnr is None else psnr for psnr in self.image_psnr_db)
-        least, middle, most = (None if math.isinf(one) else one for one in (ordered[0], median(ordered), ordered[-1]))
-        return least, middle, most
-
-    def to_json(self) -> dict[str, Any]:
-        """The row as flat JSON data."""
-        data = asdict(self)
-        times, speedup, to_eager = data.pop("times"), data.pop("speedup"), data.pop("speedup_to_eager")
-        quality = data.pop("to_full")
-        for prefix in ("eager", "longest"):
-            quality |= {f"{prefix}_{key}": value for key, value in data.pop(f"to_{prefix}").items()}
-        times = times or {field.name: None for field in fields(Times)}
-        for name, value in (("speedup", speedup), ("speedup_to_eager", to_eager)):
-            value = value or {}
-            times[name] = value.get("median")
-            times |= {f"{name}_{end}": value.get(end) for end in ("min", "max", "low", "high")}
-        path = data.pop("trajectory_errors")
-        return {**data, **times, **quality, "trajectory_errors": path}
+    identity: Mapping[str, Any] = field(default_factory=dict)
+    load_seconds: float = 0.0
+    build_seconds: float | None = None
+    problem: str | None = None
 
 
 @dataclass(frozen=True)
@@ -164,7 +39,7 @@ class Comparison:
         machine: Processor, GPU, versions.
         engines: How each was opened.
         missing_metrics: Why a metric is not there, a line each.
-        rows: In the order of the cells.
+        rows: In the order of the variants.
     """
 
     settings: Mapping[str, Any]
@@ -172,6 +47,44 @@ class Comparison:
     engines: Mapping[str, EngineFacts]
     missing_metrics: tuple[str, ...]
     rows: tuple[Row, ...]
+
+    @cached_property
+    def names(self) -> list[str]:
+        """A name of each row that has all in which the rows differ."""
+        rows = self.rows, [row for row in self.rows if not (row.is_full or row.peer)]
+        varies = {
+            name: len({getattr(row, name) for row in rows[name == "predictor"]}) > 1
+            for name in ("backend", "solver", "num_steps", "predictor")
+        }
+        names = []
+        for row in self.rows:
+            parts = [row.label]
+            if varies["predictor"] and not (row.is_full or row.peer):
+                parts.append(row.predictor)
+            if varies["num_steps"]:
+                parts.append(f"{row.num_steps} steps")
+            parts += [getattr(row, name) for name in ("solver", "backend") if varies[name]]
+            names.append(", ".join(parts))
+        return names
+
+    @property
+    def table(self) -> Table:
+        """All columns, without those that were not measured or in which nothing varies."""
+        columns = list_columns(self.rows)
+        if "psnr" not in self.settings["metrics"]:
+            columns = [column for column in columns if not column.name.startswith("PSNR")]
+        return Table([column for column in columns if not column.optional or self._varies(column)], self.rows)
+
+    @property
+    def named_table(self) -> Table:
+        """The same with all that distinguishes the rows in the first column."""
+        names = dict(zip(map(id, self.rows), self.names, strict=True))
+        others = [column for column in self.table.columns if column.part != WHICH or column.name == "NFE"]
+        return Table([Column("", "", lambda row: names[id(row)], WHICH), *others], self.rows)
+
+    def _varies(self, column: Column) -> bool:
+        texts = {column.read(row) for row in self.rows} - {""}
+        return len(texts) > 1 or (column.name == "marks" and bool(texts))
 
     def to_json(self) -> dict[str, Any]:
         """The comparison as JSON data."""
@@ -186,8 +99,107 @@ class Comparison:
             "rows": [row.to_json() for row in self.rows],
         }
 
-    def to_table(self) -> str:
-        """The comparison as a table for the terminal."""
-        from zeus_trt.evaluation.table import draw_table
+    def to_csv(self) -> str:
+        """The rows as CSV: the fields of the JSON, without the lists."""
+        rows = []
+        for row in self.rows:
+            data = row.to_json()
+            parts = {f"{name}_ms": value for name, value in (data.pop("parts_ms") or {}).items()}
+            rows.append({key: value for key, value in (data | parts).items() if not isinstance(value, list | tuple)})
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        return text.getvalue()
 
-        return draw_table(self)
+    def to_table(self, width: int | None = None) -> str:
+        """The comparison for the terminal, and its verdict.
+
+        Args:
+            width: Letters of a line, those of the terminal by default; columns that do not fit are left out and named.
+        """
+        from zeus_trt.evaluation.verdict import judge
+
+        width = width or shutil.get_terminal_size().columns
+        whole = self.table
+        if (table := whole.fit(width)).width > width:
+            whole = self.named_table
+            table = whole.fit(width)
+        notes = list_notes(self)
+        if left_out := [column.name for column in whole.columns if column not in table.columns]:
+            notes.append(f"in the report, not here: {', '.join(left_out)}")
+        below = [line for note in notes for line in textwrap.wrap(note, width, subsequent_indent="  ")]
+        verdict = textwrap.wrap(judge(self).sentence, width)
+        return "\n".join([table.to_terminal(width), "", *verdict, "", *below])
+
+
+def list_notes(comparison: Comparison) -> list[str]:
+    """Lines below the table: which rows did not run and why, the marks, missing metrics, engines, and the machine."""
+    rows, settings, machine = comparison.rows, comparison.settings, comparison.machine
+    notes = [f"{row.label} ({row.backend}): {row.note}" for row in rows if row.note]
+    notes += [*list_marks(rows), *comparison.missing_metrics]
+    if not settings["has_eager_reference"]:
+        notes.append("no eager reference: give the model folder with --model to see what compiling costs")
+    elif settings["eager_samples"] < settings["num_images"]:
+        notes.append(f"PSNR to eager: on the first {settings['eager_samples']} images")
+    for name, facts in comparison.engines.items():
+        built = "" if facts.build_seconds is None else f", built in {facts.build_seconds:.1f} s"
+        notes.append(f"{name}: loaded in {facts.load_seconds:.2f} s{built}")
+    place = machine["cpu"] if machine["gpu"] == "none" else f"{machine['gpu']}, {machine['cpu']}"
+    timed = settings.get("timed_images", settings["num_images"])
+    few = f" of the first {timed}" if timed < settings["num_images"] else ""
+    notes.append(
+        f"{settings['num_images']} images of {settings['model']}, {settings['rounds']} timed rounds{few}, on {place}"
+    )
+    return notes
+
+
+def list_marks(rows: Sequence[Row]) -> list[str]:
+    """The meaning of the marks of these rows, and of the words ``not measurable here``, a line each."""
+    lines = [f"{mark} {meaning}" for mark, meaning in MARKS.items() if any(mark in row.marks for row in rows)]
+    if any(row.describe_speedup() == UNMEASURABLE for row in rows):
+        lines.append(f"{UNMEASURABLE}: the rounds differ by more than the gain")
+    return lines
+
+
+_PEER_HEADS = (
+    "cache", "NFE eq.", "ms/image", "PSNR dB", "not slower", "ms/image", "PSNR dB", "no more work", "NFE", "PSNR dB"
+)  # fmt: skip
+
+
+def pair_peers(rows: Sequence[Row]) -> Table | None:
+    """Each cache beside the best skipped run of its group that is not slower, and the best one of no more work.
+
+    None without peers that ran, or without skipped runs of the same engine.
+    """
+    lines = []
+    for peer in rows:
+        skipped = [row for row in rows if row.group == peer.group and row.is_skipped]
+        if peer.peer and peer.times and skipped:
+            fast, light = (_find_best(peer, skipped, read) for read in (_read_ms, _read_nfe))
+            lines.append([
+                peer.label, f"{_read_nfe(peer):.1f}", f"{_read_ms(peer):.1f}", _show_psnr(peer),
+                f"{fast.label}, {fast.predictor}" if fast else "none", f"{_read_ms(fast):.1f}" if fast else "",
+                _show_psnr(fast), f"{light.label}, {light.predictor}" if light else "none",
+                f"{_read_nfe(light):.0f}" if light else "", _show_psnr(light),
+            ])  # fmt: skip
+    return Table.of_texts(_PEER_HEADS, lines) if lines else None
+
+
+def _find_best(peer: Row, skipped: Sequence[Row], read: Callable[[Row], float]) -> Row | None:
+    allowed = [row for row in skipped if read(row) <= read(peer)]
+    return max(allowed, key=lambda row: row.to_full.psnr_db or 0.0, default=None)
+
+
+def _read_ms(row: Row) -> float:
+    return row.times.ms_per_image if row.times else 0.0
+
+
+def _read_nfe(row: Row) -> float:
+    return row.nfe_equivalent or 0.0
+
+
+def _show_psnr(row: Row | None) -> str:
+    if row is None:
+        return ""
+    return "equal" if row.to_full.psnr_db is None else f"{row.to_full.psnr_db:.1f}"

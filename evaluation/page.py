@@ -2,36 +2,18 @@
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from math import inf
+from typing import NamedTuple
 
-from zeus_trt.evaluation.comparison import Comparison, Row
-from zeus_trt.evaluation.peer_table import pair_peers
-from zeus_trt.evaluation.table import QUALITY, SPEED, WHICH, list_remarks, merge_names
+from zeus_trt.evaluation.comparison import Comparison, list_notes, pair_peers
+from zeus_trt.evaluation.row import QUALITY, SPEED, WHICH, Row
+from zeus_trt.evaluation.table import Table
 from zeus_trt.evaluation.verdict import RULE, judge
 
-GLOSSARY = (
-    ("full step, skipped step", "the denoiser runs; its output is predicted from earlier ones"),
-    ("r", "the ratio: skipped steps after each full one"),
-    ("NFE", "number of full steps of a run; caches are counted in equivalents, by floating-point operations"),
-    ("speed-up", "time of the full run / time of this run, both of one round: the median over the rounds, and the "
-     "interval in which it lies with 95 % (below six rounds the least and the largest)"),
-    ("bound", "solver evaluations / NFE: a run that makes NFE calls cannot be faster than that"),
-    ("run bound", "the bound of the whole run: text encoders and decoder take their time whatever is skipped"),
-    ("time, total", "of a batch, from the request to images on the host; time is the total of one image"),
-    ("engine, loop", "time inside the denoiser; the rest of the trajectory: solver, guidance, Python"),
-    ("PSNR", "similarity to the full run in dB, the mean over the images: 30 dB is an error of 3 % of the range (root "
-     "mean square), 40 dB 1 %, 50 dB 0.3 %"),
-    ("SSIM", "similarity of structure, 1 is equal"),
-    ("latents", "distance of the final latents to those of the full run, relative to their size"),
-    ("memory", "largest resident memory of the process while it ran"),
-)  # fmt: skip
 
-
-@dataclass(frozen=True)
-class Tile:
-    """One sample: PNGs of the full run, of the skipped run and of their difference, and what is written below."""
+class Tile(NamedTuple):
+    """One sample: PNGs of the full run, of the skipped run and of their difference, and the text below."""
 
     full: bytes
     skipped: bytes
@@ -39,17 +21,8 @@ class Tile:
     text: str
 
 
-@dataclass(frozen=True)
-class Figure:
-    """The samples of one row.
-
-    Args:
-        title: The row's name.
-        label: A short one.
-        text: What was measured.
-        side: Of the larger side of a picture, in pixels.
-        tiles: The samples.
-    """
+class Figure(NamedTuple):
+    """The samples of one row: its name, a short label, its figures, the larger side of a picture in pixels, tiles."""
 
     title: str
     label: str
@@ -58,29 +31,12 @@ class Figure:
     tiles: Sequence[Tile]
 
 
-@dataclass(frozen=True)
-class Scale:
-    """The colours of the differences.
-
-    Args:
-        colours: From no difference to ``top``, as CSS.
-        top: Levels of 255 that the last colour stands for.
-        largest: The largest difference of all, in levels.
-    """
+class Scale(NamedTuple):
+    """The colours of the differences, the levels of 255 of the last one, and the largest difference in levels."""
 
     colours: Sequence[str]
     top: int
     largest: float
-
-    @property
-    def ticks(self) -> list[str]:
-        """Numbers below the bar."""
-        return [f"{self.top * k / 4:g}" for k in range(5)]
-
-    @property
-    def note(self) -> str:
-        """What the last colour hides."""
-        return f"; the brightest stands for up to {self.largest:.0f}" if self.largest > self.top else ""
 
 
 def write_page(
@@ -89,8 +45,8 @@ def write_page(
     """The page as HTML text.
 
     Args:
-        comparison: What was found.
-        plots: PNGs by what they show.
+        comparison: The rows.
+        plots: PNGs by their titles.
         figures: The samples of every row that has a full run.
         scale: Of the differences in ``figures``.
     """
@@ -107,28 +63,24 @@ def write_page(
         rule=RULE,
         figures=figures,
         scale=scale,
-        speed=_choose(comparison, SPEED),
-        quality=_choose(comparison, QUALITY),
+        speed=_choose(comparison, SPEED).to_html(verdict.row),
+        quality=_choose(comparison, QUALITY).to_html(verdict.row),
         share=_explain_bound(comparison),
-        remarks=list_remarks(comparison),
-        peers={"head": [(name, "") for name in peers[0]], "rows": peers[1]} if peers else None,
+        notes=list_notes(comparison),
+        peers=peers.to_html() if peers else None,
         plots=plots,
-        glossary=GLOSSARY,
         command=comparison.settings.get("command"),
         facts=_list_facts(comparison),
     )
 
 
-def _choose(comparison: Comparison, part: str) -> dict[str, list]:
-    columns = [column for column in merge_names(comparison) if column.part in (WHICH, part)]
-    return {
-        "head": [(column.name or "run", column.unit) for column in columns],
-        "rows": [[column.read(row) for column in columns] for row in comparison.rows],
-    }
+def _choose(comparison: Comparison, part: str) -> Table:
+    table = comparison.named_table
+    return Table([column for column in table.columns if column.part in (WHICH, part)], table.rows)
 
 
 def _list_stats(row: Row) -> list[tuple[str, str]]:
-    """The figures behind the verdict, each with what it is."""
+    """The figures behind the verdict, each with its meaning."""
     stats = []
     if speedup := row.speedup:
         spread = f"{speedup.low:.2f} to {speedup.high:.2f} in {speedup.num_rounds} rounds"
@@ -140,9 +92,8 @@ def _list_stats(row: Row) -> list[tuple[str, str]]:
     if row.speedup_bound:
         stats.append((f"{row.speedup_bound:.2f}x", "bound of the speed-up, N / NFE"))
     stats.append((f"{row.nfe} of {len(row.plan)}", "denoiser calls"))
-    found = row.describe_images()
-    if found:
-        least, middle, most = ("equal" if psnr is None else f"{psnr:.1f} dB" for psnr in found)
+    if found := row.describe_images(" dB"):
+        least, middle, most = found
         stats.append((middle, f"PSNR of the middle image, {least} to {most}"))
     return stats
 

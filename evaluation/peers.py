@@ -23,7 +23,7 @@ PEERS: dict[str, tuple[float, ...]] = {
     "faster-cache": (2, 5),
     "cache-dit": (0.08, 0.24),
 }
-"""Name -> the values of its one dial that are tried: a threshold, or the number of steps that a cache lives."""
+"""Name -> the values of its one setting: a threshold, or the number of steps that a cache is used for."""
 
 _CONTEXT = "all rows"  # guidance is one batched call here, so one history serves all rows
 _BLOCK_PARTS = r".*blocks\.\d+\.(attn\d|ff)"  # attention and feed-forward of a block, as in the method's paper
@@ -31,16 +31,16 @@ _HOOKED = ("forward", "_diffusers_hook", "_cache_config")  # what diffusers leav
 
 
 class UnsupportedError(Exception):
-    """A peer cannot accelerate this model; the message says why."""
+    """A peer cannot accelerate this model; the message has the reason."""
 
 
 @dataclass(frozen=True)
 class Peer:
-    """An acceleration at one position of its dial.
+    """An acceleration at one value of its setting.
 
     Args:
         name: One of ``PEERS``.
-        value: The dial.
+        value: The setting.
     """
 
     name: str
@@ -67,14 +67,14 @@ class Peer:
 
 @dataclass(frozen=True)
 class Situation:
-    """What a peer knows about the runs.
+    """The facts about a run that a peer needs.
 
     Args:
         num_evaluations: Calls of the denoiser per run.
         guided: Whether the batch is unconditional rows first, then conditional ones.
         num_axes: Of the latents.
-        run: Makes one run; what a calibration needs.
-        calibrated: What calibrations found, kept for the next run.
+        run: Makes one run, for a peer that calibrates itself.
+        calibrated: Results of such calibrations, kept for the next run.
     """
 
     num_evaluations: int
@@ -110,57 +110,52 @@ def _apply_diffusers(
     from diffusers import hooks
     from diffusers.hooks import mag_cache
 
-    steps = int(peer.value)
-    axes = {"tensor_format": "BCHW" if situation.num_axes == 4 else "BCFHW"}
-    makes: dict[str, Callable[[], tuple[Callable[..., None], Any]]] = {
-        "first-block-cache": lambda: (
-            hooks.apply_first_block_cache,
-            hooks.FirstBlockCacheConfig(threshold=peer.value),
-        ),
-        "taylorseer": lambda: (
-            hooks.apply_taylorseer_cache,
-            hooks.TaylorSeerCacheConfig(
-                cache_interval=steps,
-                taylor_factors_dtype=torch.float32,
-                cache_identifiers=None if _has_joint_attention(module) else [_BLOCK_PARTS],
-            ),
-        ),
-        "pab": lambda: (
-            hooks.apply_pyramid_attention_broadcast,
-            hooks.PyramidAttentionBroadcastConfig(
-                spatial_attention_block_skip_range=steps, current_timestep_callback=read_timestep
-            ),
-        ),
-        "mag-cache": lambda: (
-            mag_cache.apply_mag_cache,
-            hooks.MagCacheConfig(
-                threshold=peer.value,
-                num_inference_steps=situation.num_evaluations,
-                mag_ratios=_calibrate_mag_cache(module, situation),
-            ),
-        ),
-        "faster-cache": lambda: (
-            hooks.apply_faster_cache,
-            hooks.FasterCacheConfig(
-                spatial_attention_block_skip_range=2,
-                unconditional_batch_skip_range=steps,
-                current_timestep_callback=read_timestep,
-                attention_weight_callback=lambda _: 0.3,
-                is_guidance_distilled=not situation.guided,
-                _unconditional_conditional_input_kwargs_identifiers=[
-                    "hidden_states", "encoder_hidden_states", "timestep", "attention_mask", "encoder_attention_mask",
-                    "class_labels", "sample",
-                ],
-                **axes,
-            ),
-        ),
-    }  # fmt: skip
-    apply, config = makes[peer.name]()
+    apply: dict[str, Callable[..., None]] = {
+        "first-block-cache": hooks.apply_first_block_cache,
+        "taylorseer": hooks.apply_taylorseer_cache,
+        "pab": hooks.apply_pyramid_attention_broadcast,
+        "mag-cache": mag_cache.apply_mag_cache,
+        "faster-cache": hooks.apply_faster_cache,
+    }
+    config = _make_config(peer, module, situation, read_timestep)
     before = _count_hooks(module)
-    apply(module, config)
+    apply[peer.name](module, config)
     layers = _count_hooks(module) - before - (1 if peer.name == "faster-cache" else 0)
     if layers <= 0:
         raise UnsupportedError(f"it finds no layer of {type(module).__name__} that it knows")
+
+
+def _make_config(peer: Peer, module: torch.nn.Module, situation: Situation, read_timestep: Callable[[], float]) -> Any:
+    from diffusers import hooks
+
+    steps = int(peer.value)
+    match peer.name:
+        case "first-block-cache":
+            return hooks.FirstBlockCacheConfig(threshold=peer.value)
+        case "taylorseer":
+            layers = None if _has_joint_attention(module) else [_BLOCK_PARTS]
+            return hooks.TaylorSeerCacheConfig(
+                cache_interval=steps, taylor_factors_dtype=torch.float32, cache_identifiers=layers
+            )
+        case "pab":
+            return hooks.PyramidAttentionBroadcastConfig(
+                spatial_attention_block_skip_range=steps, current_timestep_callback=read_timestep
+            )
+        case "mag-cache":
+            ratios = _calibrate_mag_cache(module, situation)
+            return hooks.MagCacheConfig(
+                threshold=peer.value, num_inference_steps=situation.num_evaluations, mag_ratios=ratios
+            )
+    return hooks.FasterCacheConfig(
+        spatial_attention_block_skip_range=2, unconditional_batch_skip_range=steps,
+        current_timestep_callback=read_timestep, attention_weight_callback=lambda _: 0.3,
+        is_guidance_distilled=not situation.guided,
+        tensor_format="BCHW" if situation.num_axes == 4 else "BCFHW",
+        _unconditional_conditional_input_kwargs_identifiers=[
+            "hidden_states", "encoder_hidden_states", "timestep", "attention_mask", "encoder_attention_mask",
+            "class_labels", "sample",
+        ],
+    )  # fmt: skip
 
 
 def _has_joint_attention(module: torch.nn.Module) -> bool:
@@ -220,7 +215,7 @@ def _cache_context(module: torch.nn.Module) -> contextlib.AbstractContextManager
 
 @contextmanager
 def _watch_timestep(module: torch.nn.Module) -> Iterator[Callable[[], float]]:
-    """Yields a function that says the timestep of the current call, on the scale of 0 to 1000."""
+    """Yields a function that returns the timestep of the current call, on the scale of 0 to 1000."""
     seen, largest = 0.0, 0.0
 
     def note(_: torch.nn.Module, args: tuple, inputs: dict[str, Any]) -> None:
@@ -238,7 +233,7 @@ def _watch_timestep(module: torch.nn.Module) -> Iterator[Callable[[], float]]:
 
 @contextmanager
 def _restored(module: torch.nn.Module) -> Iterator[None]:
-    """Removes every hook that diffusers lays on ``module`` and its parts inside the block."""
+    """Removes every hook that diffusers adds to ``module`` and its parts inside the block."""
     before = {part: {name: vars(part)[name] for name in _HOOKED if name in vars(part)} for part in module.modules()}
     known = {part: set(was["_diffusers_hook"].hooks) for part, was in before.items() if "_diffusers_hook" in was}
     try:
@@ -259,7 +254,7 @@ def _restored(module: torch.nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silences what the caches log about themselves, and torch's warnings about the functions that they use."""
+    """Silences the logs of the caches, and torch's warnings about the functions that they use."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

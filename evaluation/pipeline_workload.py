@@ -11,24 +11,25 @@ import numpy as np
 import torch
 
 from zeus_trt.errors import ZeusError, say_cause
-from zeus_trt.evaluation.workload import Sample, Setting
+from zeus_trt.evaluation.workload import Sample, Workload
 from zeus_trt.export.description import digest_weights
 from zeus_trt.runtime import Bundle, Session, Step, accelerate
 from zeus_trt.runtime.noise import check_memory
 from zeus_trt.runtime.pipelines.acceleration import find_denoisers
 from zeus_trt.runtime.scheduler import make_scheduler
 from zeus_trt.zeus_graph import Plan, SolverProgram, trace
+from zeus_trt.zeus_graph.plan_choice import Planner
 
 EAGER = "eager"
 _SMALLEST = 8  # pixels of a side, where none is asked for
 
 
-class PipelineWorkload:
+class PipelineWorkload(Workload):
     """A pipeline whose runs are accelerated: text encoders, loop and decoder are its own.
 
     Args:
         pipeline: A diffusers pipeline; it is not touched.
-        prompts: One per sample, in turn; labels for a pipeline of class labels.
+        prompts: One per sample, in turn; labels for a pipeline of class labels, nothing for one without content.
         arguments: More arguments of its ``__call__``, such as ``guidance_scale``, ``height`` and ``negative_prompt``.
         seed: Sample k draws its noise from seed + k.
         bundle: A bundle of the pipeline, for the backends other than ``eager``.
@@ -66,10 +67,13 @@ class PipelineWorkload:
 
     @cached_property
     def _weights_sha256(self) -> str:
-        return digest_weights(next(iter(find_denoisers(self.pipeline).values())))
+        return digest_weights(next(iter(find_denoisers(self.pipeline).values())))[0]
+
+    def open(self, backend: str) -> str:
+        """The name of an engine; ``auto`` is ``eager`` without a bundle. It is opened when it is run first."""
+        return EAGER if backend == "auto" and self.bundle is None else backend
 
     def describe(self) -> dict[str, Any]:
-        """The model, prompts, arguments and seed."""
         return {
             "model": str(getattr(self.pipeline, "name_or_path", "") or type(self.pipeline).__name__),
             "weights_sha256": self._weights_sha256,
@@ -82,30 +86,19 @@ class PipelineWorkload:
     def program(self, num_steps: int, solver: str = "default") -> SolverProgram:
         """The solver traced on the schedule that the pipeline sets, found by a run of two full steps."""
         total, schedule = self._find_schedule(num_steps, solver)
-        own = {name: value for name, value in schedule.items() if name not in ("num_inference_steps", "device")}
-        own = {name: value for name, value in own.items() if value is not None}
+        left_out = ("num_inference_steps", "device")
+        own = {name: value for name, value in schedule.items() if name not in left_out and value is not None}
         scheduler = self._scheduler(solver)
         whole = trace(scheduler, num_steps, **own)
         begin = whole.num_evaluations - total
         return trace(scheduler, num_steps, begin=begin, **own) if begin else whole
 
     def count_evaluations(self, num_steps: int, solver: str = "default") -> int:
-        """Denoiser evaluations of ``num_steps`` steps: fewer where a run begins in the middle of the schedule."""
-        return self._find_schedule(num_steps, solver)[0]
-
-    def run(
-        self,
-        setting: Setting,
-        numbers: Sequence[int],
-        on_step: Callable[[Step], None] | None = None,
-        on_call: Callable[[], None] | None = None,
-    ) -> Sample:
-        """Makes the samples of these numbers, as one batch."""
-        return self.sample(numbers=numbers, on_step=on_step, on_call=on_call, **vars(setting))
+        return self._find_schedule(num_steps, solver)[0]  # fewer where a run begins in the middle of the schedule
 
     def sample(
         self,
-        plan: Plan | Callable[[int], Plan],
+        plan: Plan | Planner,
         numbers: Sequence[int],
         *,
         num_steps: int = 50,
@@ -115,7 +108,7 @@ class PipelineWorkload:
         on_step: Callable[[Step], None] | None = None,
         **options: Any,
     ) -> Sample:
-        """As ``run``, with a plan or what makes it for a number of evaluations; ``options`` are those of accelerate.
+        """Makes the samples of these numbers, as one batch; ``options`` are those of ``accelerate``.
 
         Raises:
             ZeusError: A backend without a bundle, another mode than the pipeline's own loop, arguments that the
@@ -147,19 +140,20 @@ class PipelineWorkload:
         asked = {"num_inference_steps": num_steps, **self.arguments}
         sides = (asked.get("height", _SMALLEST), asked.get("width", _SMALLEST))
         check_memory("pictures", (len(numbers), asked.get("num_frames", 1), 3, *sides))
-        own = [self.prompts[number % len(self.prompts)] for number in numbers]
-        asked |= {"class_labels" if "class_labels" in self._takes else "prompt": own}
+        own = [self.prompts[number % len(self.prompts)] if self.prompts else None for number in numbers]
+        content = {"class_labels" if "class_labels" in self._takes else "prompt": own}
+        asked |= content if self.prompts else {"batch_size": len(own)}
         if isinstance(asked.get("negative_prompt"), str):
             asked["negative_prompt"] = [asked["negative_prompt"]] * len(own)
         if "image" in asked and "strength" in self._takes:  # image to image takes one each
             asked["image"] = [asked["image"]] * len(own)
         elif "image" in asked and self.makes_videos and len(own) > 1:
             raise ZeusError(
-                f"--image: got it for {len(own)} samples of a {type(self.pipeline).__name__}; expected one video at a "
+                f"image: got it for {len(own)} samples of a {type(self.pipeline).__name__}; expected one video at a "
                 "time. Ask for one."
             )
         asked["generator"] = [torch.Generator().manual_seed(self.seed + number) for number in numbers]
-        if "output_type" not in asked:
+        if "output_type" in self._takes and "output_type" not in asked:
             asked["output_type"] = "pt" if getattr(self.pipeline, "vae", None) is not None else "latent"
         return asked
 
@@ -171,7 +165,7 @@ class PipelineWorkload:
             strength = self.arguments.get("strength", 1.0)
             if strength * num_steps < 1:
                 raise ZeusError(
-                    f"--strength: got {strength:g} of {num_steps} steps, which leaves none; expected at least "
+                    f"strength: got {strength:g} of {num_steps} steps, which leaves none; expected at least "
                     f"{math.ceil(1000 / num_steps) / 1000:g}. Raise it, or the steps."
                 ) from error
             raise ZeusError(
@@ -189,7 +183,8 @@ class PipelineWorkload:
                 accelerate(self.pipeline, plan=plan, predictor="reuse", scheduler=self._scheduler(solver)) as fast,
                 self._explain(num_steps),
             ):
-                fast(**{**self._ask([0], num_steps), "output_type": "latent"})
+                asked = self._ask([0], num_steps)
+                fast(**{**asked, **({"output_type": "latent"} if "output_type" in asked else {})})
             self._schedules[num_steps, solver] = len(fast.report.plan), fast.schedule
         return self._schedules[num_steps, solver]
 

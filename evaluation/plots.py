@@ -6,7 +6,7 @@ from typing import Any
 
 from zeus_trt.evaluation.comparison import Comparison
 
-_COLOURS = {"F": "#1f4e79", "X": "#e08a1e", "R": "#c9c9c9"}
+COLOURS = {"F": "#1f4e79", "X": "#e08a1e", "R": "#c9c9c9"}
 _KEYS = (
     ("o", "#1f4e79", "skipped steps, 95 %"),
     ("s", "#b3432b", "caches, 95 %"),
@@ -15,34 +15,15 @@ _KEYS = (
 _MEANINGS = {"F": "full", "X": "extrapolated", "R": "reused"}
 
 
-def name_rows(comparison: Comparison) -> list[str]:
-    """A name of each row that says all in which the rows differ."""
-    rows = comparison.rows
-    varies = {
-        name: len({getattr(row, name) for row in rows if name != "predictor" or not (row.is_full or row.peer)}) > 1
-        for name in ("backend", "solver", "num_steps", "predictor")
-    }
-    names = []
-    for row in rows:
-        parts = [row.label]
-        if varies["predictor"] and not (row.is_full or row.peer):
-            parts.append(row.predictor)
-        if varies["num_steps"]:
-            parts.append(f"{row.num_steps} steps")
-        parts += [getattr(row, name) for name in ("solver", "backend") if varies[name]]
-        names.append(", ".join(parts))
-    return names
-
-
 def plot_speedup(comparison: Comparison) -> bytes:
     """Speed-up with its interval and bound against PSNR to the full run, with the Pareto front.
 
     Speed-ups that are not measurable are hollow, and not on the front.
     """
-    figure, axes = _make_figure()
+    figure, axes = make_figure()
     points = [
         (row.speedup, row.to_full.psnr_db, name, row)
-        for row, name in zip(comparison.rows, name_rows(comparison), strict=True)
+        for row, name in zip(comparison.rows, comparison.names, strict=True)
         if row.speedup and row.to_full.psnr_db is not None
     ]
     for speedup, psnr_db, name, row in points:
@@ -68,7 +49,7 @@ def plot_speedup(comparison: Comparison) -> bytes:
     axes.margins(x=0.12, y=0.12)
     if points:
         axes.legend(frameon=False, fontsize=9)
-    return _save(figure)
+    return encode_figure(figure)
 
 
 def find_front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -83,8 +64,8 @@ def find_front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float
 def plot_trajectories(comparison: Comparison) -> bytes:
     """Error of the latents after every step, against the full run."""
     shown = sum(bool(row.trajectory_errors and any(row.trajectory_errors)) for row in comparison.rows)
-    figure, axes = _make_figure(4.0 + 0.18 * max(shown - 4, 0))
-    for row, name in zip(comparison.rows, name_rows(comparison), strict=True):
+    figure, axes = make_figure(4.0 + 0.18 * max(shown - 4, 0))
+    for row, name in zip(comparison.rows, comparison.names, strict=True):
         errors = row.trajectory_errors
         if errors and any(errors):
             steps = [step for step, error in enumerate(errors) if error > 0]
@@ -93,38 +74,45 @@ def plot_trajectories(comparison: Comparison) -> bytes:
     axes.set(xlabel="step", ylabel="|latents - full| / |full|", yscale="log")
     if axes.lines:
         figure.legend(loc="outside lower center", frameon=False, fontsize=8, ncols=4 if shown <= 4 else 1)
-    return _save(figure)
+    return encode_figure(figure)
 
 
 def plot_plans(comparison: Comparison) -> bytes:
-    """What happens at each step, a strip per plan."""
-    from matplotlib.patches import Patch
-
+    """The kind of each step, a strip per plan."""
     names: dict[str, str] = {}
     for row in comparison.rows:
         if not row.peer:
             names.setdefault(row.plan, f"{row.label}, {row.plan.count('F')} of {len(row.plan)}")
-    figure, axes = _make_figure(height=1.0 + 0.32 * len(names))
+    figure, axes = make_figure(height=1.0 + 0.32 * len(names))
     for height, plan in enumerate(names):
-        colours = [_COLOURS[kind] for kind in plan]
+        colours = [COLOURS[kind] for kind in plan]
         axes.barh([height] * len(plan), [0.9] * len(plan), left=range(len(plan)), height=0.7, color=colours)
     axes.set(yticks=range(len(names)), yticklabels=list(names.values()), xlabel="step")
     axes.invert_yaxis()
-    patches = [Patch(color=colour, label=_MEANINGS[kind]) for kind, colour in _COLOURS.items()]
-    figure.legend(handles=patches, loc="outside upper right", ncols=3, frameon=False, fontsize=8)
-    return _save(figure)
+    add_legend(figure)
+    return encode_figure(figure)
 
 
-def _make_figure(height: float = 4.0) -> tuple[Any, Any]:
+def add_legend(figure: Any, fontsize: int = 8) -> None:
+    """Adds the legend of full, extrapolated and reused steps."""
+    from matplotlib.patches import Patch
+
+    patches = [Patch(color=colour, label=_MEANINGS[kind]) for kind, colour in COLOURS.items()]
+    figure.legend(handles=patches, loc="outside upper right", ncols=3, frameon=False, fontsize=fontsize)
+
+
+def make_figure(height: float = 4.0, width: float = 6.4) -> tuple[Any, Any]:
+    """A figure of this size in inches, and its axes."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6.4, height), layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
     return figure, axes
 
 
-def _save(figure: Any) -> bytes:
+def encode_figure(figure: Any, dpi: int = 160) -> bytes:
+    """The figure as a PNG."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=160)
+    figure.savefig(buffer, format="png", dpi=dpi)
     return buffer.getvalue()

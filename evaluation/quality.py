@@ -64,25 +64,19 @@ def measure_quality(
         ZeusError: The images have another size than their reference, or an unknown metric.
     """
     check_metrics(metrics)
-    frames, reference_frames = _flatten_frames(images), _flatten_frames(reference)
-    values = {
-        "latent-error": lambda: measure_latent_error(latents, reference_latents),
-        "psnr": lambda: _finite(measure_psnr(frames, reference_frames)),
-        "ssim": lambda: measure_ssim(frames, reference_frames) if min(frames.shape[-2:]) >= _SSIM_WINDOW else None,
-        "temporal": lambda: _finite(measure_temporal_psnr(images, reference)) if images.ndim == 5 else None,
-        "lpips": lambda: measure_lpips(frames, reference_frames),
-        "fid": lambda: measure_fid(frames, reference_frames),
-    }
     _check_sizes(images, reference)
-    found = {name: values[name]() for name in metrics}
-    return Quality(
-        latent_error=found.get("latent-error"),
-        psnr_db=found.get("psnr"),
-        ssim=found.get("ssim"),
-        temporal_psnr_db=found.get("temporal"),
-        lpips=found.get("lpips"),
-        fid=found.get("fid"),
-    )
+    frames, reference_frames = _flatten_frames(images), _flatten_frames(reference)
+    measures = {
+        "latent-error": ("latent_error", lambda: measure_latent_error(latents, reference_latents)),
+        "psnr": ("psnr_db", lambda: _finite(measure_psnr(frames, reference_frames))),
+        "ssim": ("ssim", lambda: None if min(frames.shape[-2:]) < _SSIM_WINDOW
+                 else measure_ssim(frames, reference_frames)),
+        "temporal": ("temporal_psnr_db", lambda: None if images.ndim < 5
+                     else _finite(measure_temporal_psnr(images, reference))),
+        "lpips": ("lpips", lambda: measure_lpips(frames, reference_frames)),
+        "fid": ("fid", lambda: measure_fid(frames, reference_frames)),
+    }  # fmt: skip
+    return Quality(**{field: measure() for field, measure in (measures[name] for name in metrics)})
 
 
 def measure_psnr(images: torch.Tensor, reference: torch.Tensor) -> float:

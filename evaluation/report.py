@@ -2,16 +2,16 @@
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
-from zeus_trt.evaluation.comparison import Comparison, Row
+from zeus_trt.evaluation.comparison import Comparison, list_marks
 from zeus_trt.evaluation.page import Figure, Scale, Tile, write_page
-from zeus_trt.evaluation.plots import name_rows, plot_plans, plot_speedup, plot_trajectories
-from zeus_trt.evaluation.table import UNMEASURABLE, list_marks, say_speedup, write_csv
+from zeus_trt.evaluation.plots import plot_plans, plot_speedup, plot_trajectories
+from zeus_trt.evaluation.row import UNMEASURABLE, Row
 from zeus_trt.files import write_atomically
 from zeus_trt.pictures import draw_grid, draw_levels, list_colours, measure_levels, shrink, to_images
 
@@ -27,7 +27,7 @@ _PLOTS = (
     "what happens at each step",
 )
 _SHOWN = 16  # samples of a picture
-_TOPS = (1, 2, 4, 8, 16, 32, 64, 128, 255)  # levels that the brightest colour of a difference may stand for
+_TOPS = (1, 2, 4, 8, 16, 32, 64, 128, 255)  # levels of the brightest colour of a difference, the first that fits
 _CLIPPED = 0.001  # of the worst row's pixels may be brighter
 
 
@@ -35,11 +35,11 @@ def write_report(comparison: Comparison, images: Mapping[int, torch.Tensor], out
     """Writes ``FILES``.
 
     Args:
-        comparison: What was found.
+        comparison: The rows.
         images: Row number -> its samples, (batch, [frames,] channels, height, width), -1..1.
-        output: A folder that is there.
+        output: A folder that exists.
     """
-    rows, names = comparison.rows, name_rows(comparison)
+    rows, names = comparison.rows, comparison.names
     shown = {index: pixels[:_SHOWN] for index, pixels in images.items()}
     labels = {index: _label(rows[index], names[index]) for index in shown}
     plots = {
@@ -47,12 +47,12 @@ def write_report(comparison: Comparison, images: Mapping[int, torch.Tensor], out
         "trajectory.png": plot_trajectories(comparison),
         "plans.png": plot_plans(comparison),
     }
-    figures, scale = _compare_samples(comparison, shown, names)
+    figures, scale = _compare_samples(comparison, shown)
     grid = draw_grid({labels[index]: pixels for index, pixels in shown.items()}, list_marks(rows))
     files = {
         **plots,
         "grid.png": _encode(grid),
-        "table.csv": write_csv(comparison).encode(),
+        "table.csv": comparison.to_csv().encode(),
         "comparison.json": (json.dumps(comparison.to_json(), indent=2) + "\n").encode(),
         "report.html": write_page(comparison, dict(zip(_PLOTS, plots.values(), strict=True)), figures, scale).encode(),
     }
@@ -61,9 +61,7 @@ def write_report(comparison: Comparison, images: Mapping[int, torch.Tensor], out
             path.write_bytes(content)
 
 
-def _compare_samples(
-    comparison: Comparison, shown: Mapping[int, torch.Tensor], names: Sequence[str]
-) -> tuple[list[Figure], Scale | None]:
+def _compare_samples(comparison: Comparison, shown: Mapping[int, torch.Tensor]) -> tuple[list[Figure], Scale | None]:
     """The samples of every row beside those of its full run, and the scale of all differences."""
     rows = comparison.rows
     fulls = {row.group: index for index, row in enumerate(rows) if row.is_full and index in shown}
@@ -82,7 +80,7 @@ def _compare_samples(
         texts = [_say_db(psnr) for psnr in rows[index].image_psnr_db] or [""] * len(shown[index])
         tiles = [Tile(*parts) for parts in zip(*pictures, texts, strict=False)]
         side = max(shown[index].shape[-2:])
-        figures.append(Figure(names[index], rows[index].label, _describe(rows[index]), side, tiles))
+        figures.append(Figure(comparison.names[index], rows[index].label, _describe(rows[index]), side, tiles))
     return figures, Scale(list_colours(), top, max(float(found.max()) for found in levels.values()))
 
 
@@ -98,7 +96,7 @@ def _describe(row: Row) -> str:
     """Quality and speed of a row, with its marks."""
     if row.is_full:
         return row.marks
-    speed = say_speedup(row).split(" (")[0]
+    speed = row.describe_speedup().split(" (")[0]
     speed = {"": "", UNMEASURABLE: f"speed {UNMEASURABLE}"}.get(speed, f"{speed}x")
     quality = _say_db(row.to_full.psnr_db) if row.image_psnr_db else ""
     return " ".join(part for part in (", ".join(part for part in (quality, speed) if part), row.marks) if part)

@@ -1,45 +1,24 @@
 """What a comparison is about: a model, the engines that run it, and the eager model beside them."""
 
-import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.evaluation.comparison import EngineFacts
 from zeus_trt.evaluation.pipeline_workload import EAGER, PipelineWorkload
 from zeus_trt.evaluation.timing import read_clock
-from zeus_trt.evaluation.workload import SessionWorkload, Workload, check_labels, choose_guidance
-from zeus_trt.export import export_bundle
-from zeus_trt.export.model import Model, load_model
-from zeus_trt.machine import LIBRARIES, find_version
-from zeus_trt.runtime import Bundle, Denoiser
-from zeus_trt.runtime.bundle.manifest import FILE_NAME
+from zeus_trt.evaluation.workload import SessionWorkload, Workload
+from zeus_trt.export.description import digest_weights
 from zeus_trt.runtime.engines.choose import BACKENDS, choose_engine
 from zeus_trt.runtime.engines.eager import EagerEngine
 from zeus_trt.runtime.engines.engine import Engine
 from zeus_trt.runtime.pipelines.acceleration import find_denoisers
 
 KNOWN_BACKENDS = (EAGER, *BACKENDS)
-
-
-@dataclass(frozen=True)
-class EngineFacts:
-    """An engine that was opened.
-
-    Args:
-        identity: All that distinguishes it from others, as JSON data.
-        load_seconds: How long opening took.
-        build_seconds: How long it was built, if it says so.
-        problem: Why it could not be opened; None if it was.
-    """
-
-    identity: Mapping[str, Any] = field(default_factory=dict)
-    load_seconds: float = 0.0
-    build_seconds: float | None = None
-    problem: str | None = None
 
 
 @dataclass(frozen=True)
@@ -69,89 +48,69 @@ class Subject:
 
 
 def open_subject(
-    path: str | Path,
-    *,
-    model: str | Path | None = None,
-    backends: Sequence[str] = ("onnxruntime",),
-    labels: Sequence[int] | None = None,
-    guidance_scale: float | None = None,
-    seed: int = 0,
-    folder: Path | None = None,
+    workload: SessionWorkload | PipelineWorkload,
+    backends: Sequence[str] = ("auto",),
+    module: torch.nn.Module | None = None,
 ) -> Subject:
-    """Opens what is to be compared, and every engine, each timed.
+    """Opens every engine of a workload, each timed.
 
     Args:
-        path: A bundle, or a model folder, which is exported first.
-        model: The model folder that a bundle came from: the eager reference.
-        backends: Of ``KNOWN_BACKENDS``, or ``auto``. One that does not open is kept with its reason, if another does.
-        labels: Class labels, one per sample, in turn.
-        guidance_scale: As in ``choose_guidance``.
-        seed: Sample k draws its noise from seed + k.
-        folder: Where the bundle of a model folder goes.
+        workload: The model and its samples.
+        backends: Of ``KNOWN_BACKENDS``, or ``auto``: the bundle's best, ``eager`` without a bundle. One that does not
+            open is kept with its reason, if another does.
+        module: The eager denoiser that a bundle was exported from: the reference. A pipeline has its own.
 
     Raises:
-        ZeusError: Neither bundle nor model, a model of other weights than the bundle, an unknown backend, ``eager``
-            without a model, or no engine that opens.
+        ZeusError: An unknown backend, ``eager`` without a module, another without a bundle, a module of other weights
+            than the bundle, or no engine that opens.
     """
     check_backends(backends)
-    bundle, eager = _open_bundle(Path(path), model, folder)
-    check_labels(bundle, labels)
-    guidance_scale = choose_guidance(bundle, guidance_scale)
-    if EAGER in backends and eager is None:
-        raise ZeusError("backend: got eager without the model; expected its folder. Give it with --model.")
-    engines: dict[str, Denoiser] = {}
+    bundle = workload.bundle
+    if isinstance(workload, PipelineWorkload):
+        module = next(iter(find_denoisers(workload.pipeline).values()))
+    elif module is not None and digest_weights(module)[0] != workload.bundle.manifest.weights_sha256:
+        raise ZeusError(
+            "model: got one with other weights than the bundle's; expected the model that was exported. Export it "
+            "again, or give another one."
+        )
+    names = tuple(EAGER if name == "auto" and bundle is None else name for name in backends)
+    if EAGER in names and module is None:
+        raise ZeusError("backend: got eager for a bundle alone; expected the model too. Give the eager model with it.")
+    if bundle is None and (others := [name for name in names if name != EAGER]):
+        raise ZeusError(f"backend: got {others[0]} for a pipeline alone; expected its bundle too. Give both.")
     facts: dict[str, EngineFacts] = {}
     asked: list[str] = []
-    for name in dict.fromkeys([*backends, *([EAGER] if eager else [])]):
-        try:
-            start = read_clock()
-            engine = _open(bundle, name, eager)
-            seconds = read_clock() - start
-        except ZeusError as error:
-            facts[name] = EngineFacts(problem=str(error))
-        else:
-            asked += [engine.backend] if name == "auto" else []
-            name = engine.backend if name == "auto" else name
-            engines[name], facts[name] = engine, _describe(engine, seconds)
-        asked += [name] if name in backends else []
-    if not any(name in engines for name in asked):
+    for name in dict.fromkeys([*names, *([EAGER] if module is not None else [])]):
+        opened, facts_of_it = _open_timed(workload, name, module)
+        facts[opened] = facts_of_it
+        asked += [opened] if name in names else []
+    if not any(facts[name].problem is None for name in asked):
         raise ZeusError(next(fact.problem for fact in facts.values() if fact.problem))
-    workload = SessionWorkload(bundle, labels, guidance_scale, seed, engines)
-    manifest = bundle.manifest
-    names = tuple(dict.fromkeys(asked))
-    return Subject(manifest.model, workload, facts, names, eager.denoiser if eager else None, manifest.denoiser_class)
+    found = bundle.manifest.denoiser_class if bundle else type(module).__name__
+    name = Path(str(workload.describe()["model"])).name
+    return Subject(name, workload, facts, tuple(dict.fromkeys(asked)), module, found)
 
 
-def describe_pipeline(workload: PipelineWorkload, backends: Sequence[str] = ("auto",)) -> Subject:
-    """The same for a pipeline: eager, and the engines of its bundle where it has one, each opened once to time that.
-
-    Args:
-        workload: The pipeline and its prompts.
-        backends: As in ``open_subject``; ``auto`` is ``eager`` without a bundle.
-
-    Raises:
-        ZeusError: An unknown backend, or another than ``eager`` without a bundle.
-    """
-    check_backends(backends)
-    module = next(iter(find_denoisers(workload.pipeline).values()))
-    facts = {EAGER: EngineFacts({"backend": EAGER, "dtype": str(module.dtype), "device": str(module.device)})}
-    asked: list[str] = []
-    for name in dict.fromkeys(backends):
-        if name == EAGER or (name == "auto" and workload.bundle is None):
-            asked.append(EAGER)
-            continue
-        if workload.bundle is None:
-            raise ZeusError(f"backend: got {name} for a pipeline alone; expected its bundle too. Give BUNDLE --model.")
-        try:
-            start = read_clock()
-            with choose_engine(workload.bundle, name)[0] as engine:
-                name = engine.backend
-                facts[name] = _describe(engine, read_clock() - start)
-        except ZeusError as error:
-            facts[name] = EngineFacts(problem=str(error))
-        asked.append(name)
-    name = str(workload.describe()["model"])
-    return Subject(Path(name).name, workload, facts, tuple(dict.fromkeys(asked)), module, type(module).__name__)
+def _open_timed(workload: SessionWorkload | PipelineWorkload, name: str, module: Any) -> tuple[str, EngineFacts]:
+    """The name of an engine and its facts. A session keeps the engine; a pipeline opens it again when it runs."""
+    if name == EAGER and isinstance(workload, PipelineWorkload):
+        return name, EngineFacts({"backend": EAGER, "dtype": str(module.dtype), "device": str(module.device)})
+    assert workload.bundle
+    try:
+        start = read_clock()
+        engine: Engine
+        if name == EAGER:
+            engine = EagerEngine(module, workload.bundle.manifest.inputs)
+        else:
+            engine = choose_engine(workload.bundle, name)[0]
+        facts = _describe(engine, read_clock() - start)
+    except ZeusError as error:
+        return name, EngineFacts(problem=str(error))
+    if isinstance(workload, SessionWorkload):
+        workload.engines[engine.backend] = engine
+    else:
+        engine.close()
+    return engine.backend, facts
 
 
 def check_backends(backends: Sequence[str]) -> None:
@@ -159,41 +118,6 @@ def check_backends(backends: Sequence[str]) -> None:
     for name in backends or ("",):
         if name not in (*KNOWN_BACKENDS, "auto"):
             raise ZeusError(f"backend: got {name!r}; expected some of {', '.join(KNOWN_BACKENDS)}. Choose among these.")
-
-
-def _open(bundle: Bundle, backend: str, eager: Model | None) -> Engine:
-    if backend == EAGER and eager:
-        return EagerEngine(eager.denoiser, bundle.manifest.inputs)
-    return choose_engine(bundle, backend)[0]
-
-
-def _open_bundle(path: Path, model: str | Path | None, folder: Path | None) -> tuple[Bundle, Model | None]:
-    if (path / FILE_NAME).is_file() or not path.is_dir():
-        bundle = Bundle.open(path)
-        eager = load_model(model) if model else None
-    else:
-        if model:
-            raise ZeusError(f"model: got {model} beside the model folder {path}; expected one of them. Leave it out.")
-        eager = load_model(path)
-        bundle = _export(path, eager, folder)
-    if eager and eager.weights_sha256 != bundle.manifest.weights_sha256:
-        raise ZeusError(
-            f"model: got {eager.name} with other weights than the bundle's; expected the model that was exported. "
-            "Export it again, or give another folder."
-        )
-    return bundle, eager
-
-
-def _export(path: Path, eager: Model, folder: Path | None) -> Bundle:
-    if folder is None:
-        raise ZeusError(f"output: got none for the model folder {path}; expected a place for its bundle. Give -o.")
-    target = folder / "bundle"
-    versions = {name: find_version(name) or "missing" for name in LIBRARIES}
-    with contextlib.suppress(ZeusError):  # none, or a damaged one
-        found = Bundle.open(target)
-        if found.manifest.weights_sha256 == eager.weights_sha256 and found.manifest.versions == versions:
-            return found
-    return export_bundle(path, target, overwrite=True)
 
 
 def _describe(engine: Engine, seconds: float) -> EngineFacts:

@@ -1,4 +1,4 @@
-"""One run, timed so that work which a GPU still has to do is not left out."""
+"""One run, timed with all the work that it gave to a GPU."""
 
 import time
 from collections import Counter
@@ -16,7 +16,7 @@ from zeus_trt.evaluation.workload import Sample, Setting, Workload
 
 @dataclass(frozen=True)
 class Run:
-    """What was measured on one run of a batch.
+    """The figures of one run of a batch.
 
     Args:
         total_ms: From the request to samples on the host.
@@ -27,7 +27,7 @@ class Run:
         nfe: Full steps, counted as they ran.
         engine_calls: Calls, counted at the engine.
         eager_calls: Calls of the uncompiled denoiser while another engine was asked for.
-        backend: What the engine says that it is.
+        backend: The name that the engine reports.
         mode: ``program`` or ``step``.
         plan: The plan that ran.
         round: Equal for runs that were timed right after each other: only their times may be compared.
@@ -91,6 +91,12 @@ def time_run(
     return run, fetch(sample)
 
 
+def pair_runs(runs: Sequence[Run], full: Sequence[Run]) -> tuple[Run, ...]:
+    """The runs that have a full run of the same round."""
+    rounds = {run.round for run in full}
+    return tuple(run for run in runs if run.round in rounds)
+
+
 def fetch(sample: Sample) -> Sample:
     """The sample in float32 on the CPU."""
     return replace(sample, latents=sample.latents.float().cpu(), images=sample.images.float().cpu())
@@ -150,7 +156,7 @@ def _time_parts(parts: Mapping[str, torch.nn.Module]) -> Iterator[dict[str, floa
 
 @contextmanager
 def _count_eager_calls(denoiser_class: str | None) -> Iterator[Callable[[], int]]:
-    """Counts calls of any torch module of this class, wherever it came from; of none for None."""
+    """Counts the calls of every torch module of this class in the process; None counts nothing."""
     count = 0
 
     def note(module: torch.nn.Module, _: Any) -> None:

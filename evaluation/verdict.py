@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from math import inf
 
-from zeus_trt.evaluation.comparison import Comparison, Row
-from zeus_trt.evaluation.plots import name_rows
+from zeus_trt.evaluation.comparison import Comparison
+from zeus_trt.evaluation.row import Row
 
 UNSEEN_DB, VISIBLE_DB = 40.0, 30.0
 UNSEEN, SMALL, VISIBLE, UNKNOWN = (
@@ -24,18 +24,18 @@ RULE = (
     "Choice: of the skipped runs those that look best, of these the fastest that is measurable; one that was measured "
     "wrongly or did not run as planned only where there is no other.",
 )
-"""How the sentence comes about, a paragraph each."""
+"""The rule of the sentence, a paragraph each."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a comparison says.
+    """A sentence on a comparison.
 
     Args:
         sentence: The verdict.
         tone: ``good`` where it is faster and nothing is seen, ``bad`` where it should not be used like this, else
             ``fair``.
-        row: Number of the row that it speaks of; None without a skipped run.
+        row: Number of the row that the sentence is about; None without a skipped run.
     """
 
     sentence: str
@@ -46,11 +46,11 @@ class Verdict:
 def judge(comparison: Comparison) -> Verdict:
     """The verdict on a comparison, by ``RULE``: from the PSNR of every image and the times of the rounds."""
     rows = comparison.rows
-    skipped = [k for k, row in enumerate(rows) if not (row.peer or row.is_full) and row.times and row.speedup]
+    skipped = [k for k, row in enumerate(rows) if row.is_skipped and row.speedup]
     if not skipped:
         return Verdict("No skipped run was measured: there is nothing to judge.", "fair")
     chosen = max(skipped, key=lambda k: _rank(rows[k]))
-    row, name = rows[chosen], name_rows(comparison)[chosen]
+    row, name = rows[chosen], comparison.names[chosen]
     look, speed = judge_look(row), judge_speed(row)
     at = "" if row.to_full.psnr_db is None else f" at {row.to_full.psnr_db:.0f} dB"
     assert row.speedup

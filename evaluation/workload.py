@@ -1,20 +1,22 @@
-"""What is sampled again and again: a model, its conditioning, and the noise of every sample by its number."""
+"""A model, its conditioning, and the noise of every sample by its number."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Protocol
 
 import torch
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.export.labels import choose_guidance
 from zeus_trt.runtime import Bundle, Denoiser, Report, Session, Step
-from zeus_trt.runtime.engines.choose import open_engine
+from zeus_trt.runtime.engines.choose import choose_engine, open_engine
 from zeus_trt.runtime.scheduler import make_scheduler
-from zeus_trt.zeus_graph import Plan, Predictor, SolverProgram
+from zeus_trt.zeus_graph import Plan, Predictor, SolverProgram, choose_predictor
+from zeus_trt.zeus_graph.plan_choice import Planner
 
-LABEL_GUIDANCE = 2.0
-"""Guidance of models of class labels, where nothing is asked; a pipeline has its own."""
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -22,9 +24,8 @@ class Setting:
     """How samples are made.
 
     Args:
-        plan: What happens at each evaluation.
+        plan: What happens at each evaluation; it carries the rule that fills skipped steps.
         num_steps: Solver steps.
-        predictor: The rule that fills skipped steps.
         solver: ``default``, the checkpoint's own, or one of ``runtime.scheduler.SOLVERS``.
         backend: Which engine.
         mode: As in ``Session.generate``.
@@ -32,20 +33,29 @@ class Setting:
 
     plan: Plan
     num_steps: int = 50
-    predictor: str | Predictor = "zeus"
     solver: str = "default"
     backend: str = "onnxruntime"
     mode: str = "auto"
 
+    @property
+    def predictor(self) -> Predictor:
+        """The rule that fills skipped steps."""
+        return choose_predictor(self.plan, None)
+
+    @property
+    def full(self) -> "Setting":
+        """The same with every step full."""
+        return replace(self, plan=Plan("F" * len(self.plan)))
+
 
 @dataclass(frozen=True)
 class Sample:
-    """What a run made.
+    """The samples of a run.
 
     Args:
         latents: Float32 (batch, ...), on the CPU.
         images: (batch, channels, height, width), or with frames before the channels; in -1..1.
-        report: What the run did.
+        report: Of the run.
     """
 
     latents: torch.Tensor
@@ -54,10 +64,10 @@ class Sample:
 
 
 class Workload(Protocol):
-    """A model and what it is asked for; sample number k has its own noise and conditioning, whatever it is run with."""
+    """A model and what it samples. Sample number k has its own noise and conditioning, whatever the setting."""
 
     def describe(self) -> Mapping[str, Any]:
-        """All that determines the samples, but setting and numbers: JSON data, for cache keys and records."""
+        """All that determines the samples, except setting and numbers: JSON data, for cache keys and records."""
         ...
 
     def program(self, num_steps: int, solver: str = "default") -> SolverProgram:
@@ -65,7 +75,11 @@ class Workload(Protocol):
         ...
 
     def count_evaluations(self, num_steps: int, solver: str = "default") -> int:
-        """Denoiser evaluations of ``num_steps`` steps: what a plan's length must be."""
+        """Denoiser evaluations of ``num_steps`` steps: the length of a plan."""
+        ...
+
+    def sample(self, plan: Plan | Planner, numbers: Sequence[int], **options: Any) -> Sample:
+        """As ``run``, with the fields of a setting as options, and a plan or a function that makes one."""
         ...
 
     def run(
@@ -80,66 +94,63 @@ class Workload(Protocol):
         Args:
             setting: How.
             numbers: Which samples.
-            on_step: Called with every step as it is done and the output that the solver used, after guidance. It makes
-                the run go step by step.
+            on_step: Called after every step; the output in it is after guidance. The run goes step by step.
             on_call: Called after every call of the denoiser.
         """
-        ...
+        return self.sample(numbers=numbers, on_step=on_step, on_call=on_call, **vars(setting))
 
 
-def choose_guidance(bundle: Bundle, asked: float | None) -> float:
-    """The scale that is asked for; by default ``LABEL_GUIDANCE`` for models of class labels, 1 (off) for others.
-
-    Raises:
-        ZeusError: A scale for a model that has no class labels and no input for the scale: nothing could be guided.
-    """
-    manifest = bundle.manifest
-    if asked is None:
-        return LABEL_GUIDANCE if manifest.labels else 1.0
-    if asked != 1.0 and manifest.labels is None and manifest.guidance != "embedded":
-        raise ZeusError(
-            f"guidance_scale: got {asked:g} for a model without class labels; expected 1, since it has no "
-            "unconditional rows. Leave it out."
-        )
-    return asked
+def make_full_setting(
+    workload: Workload, num_steps: int = 50, solver: str = "default", backend: str = "onnxruntime", mode: str = "auto"
+) -> Setting:
+    """The setting of a run whose every step is full."""
+    return Setting(Plan("F" * workload.count_evaluations(num_steps, solver)), num_steps, solver, backend, mode)
 
 
-def check_labels(bundle: Bundle, labels: Sequence[int] | None) -> None:
-    """Raises ZeusError for labels that a model does not have."""
-    known = bundle.manifest.labels
-    if labels is not None and known is None:
-        raise ZeusError("label: got one for a model without class labels; expected none. Leave it out.")
-
-
-class SessionWorkload:
+class SessionWorkload(Workload):
     """A bundle whose conditioning is class labels, or nothing.
 
     Args:
         bundle: A bundle.
         labels: Class labels, one per sample, in turn; all classes by default.
-        guidance_scale: Classifier-free guidance; 1 turns it off.
+        guidance_scale: As in ``choose_guidance``; 1 turns it off.
         seed: Sample k draws its noise from seed + k.
-        engines: Opened engines by backend, besides those of the bundle.
+        engines: Opened engines by backend; those of the bundle are opened when they are run first.
+
+    Raises:
+        ZeusError: Labels or a scale for a model without class labels.
     """
 
     def __init__(
         self,
         bundle: Bundle,
         labels: Sequence[int] | None = None,
-        guidance_scale: float = 1.0,
+        guidance_scale: float | None = None,
         seed: int = 0,
         engines: Mapping[str, Denoiser] | None = None,
     ):
+        if labels is not None and bundle.manifest.labels is None:
+            raise ZeusError("label: got one for a model without class labels; expected none. Leave it out.")
         self.bundle = bundle
         self.labels = labels
-        self.guidance_scale = guidance_scale
+        manifest = bundle.manifest
+        self.guidance_scale = choose_guidance(
+            guidance_scale, manifest.labels is not None, reads_scale=manifest.guidance == "embedded"
+        )
         self.seed = seed
-        self._engine = cache(lambda backend: (engines or {}).get(backend) or open_engine(bundle, backend))
+        self.engines = dict(engines or {})
+        self._engine = cache(lambda backend: self.engines.get(backend) or open_engine(bundle, backend))
         self._scheduler = cache(self._make_scheduler)
         self._session = cache(self._open_session)
 
+    def open(self, backend: str) -> str:
+        """Opens an engine, the best one for ``auto``, and returns its name; raises ZeusError where it does not open."""
+        engine, reason = choose_engine(self.bundle, backend)
+        logger.info("runs %s: %s", engine.backend, reason)
+        self.engines[engine.backend] = engine
+        return engine.backend
+
     def describe(self) -> dict[str, Any]:
-        """The model, labels, guidance and seed."""
         return {
             "model": self.bundle.manifest.model,
             "weights_sha256": self.bundle.manifest.weights_sha256,
@@ -149,26 +160,14 @@ class SessionWorkload:
         }
 
     def program(self, num_steps: int, solver: str = "default") -> SolverProgram:
-        """The traced solver."""
         return self._session("onnxruntime", solver).solver.program(num_steps)
 
     def count_evaluations(self, num_steps: int, solver: str = "default") -> int:
-        """Denoiser evaluations of ``num_steps`` steps."""
         return len(self._session("onnxruntime", solver).plan(num_steps, 0))
-
-    def run(
-        self,
-        setting: Setting,
-        numbers: Sequence[int],
-        on_step: Callable[[Step], None] | None = None,
-        on_call: Callable[[], None] | None = None,
-    ) -> Sample:
-        """Makes the samples of these numbers, as one batch."""
-        return self.sample(numbers=numbers, on_step=on_step, on_call=on_call, **vars(setting))
 
     def sample(
         self,
-        plan: Plan | Callable[[int], Plan],
+        plan: Plan | Planner,
         numbers: Sequence[int],
         *,
         num_steps: int = 50,
@@ -176,7 +175,7 @@ class SessionWorkload:
         backend: str = "onnxruntime",
         **options: Any,
     ) -> Sample:
-        """As ``run``, with a plan or what makes it for a number of evaluations; ``options`` are ``Session.generate``'s.
+        """Makes the samples of these numbers, as one batch; ``options`` are those of ``Session.generate``.
 
         Raises:
             ZeusError: As ``Session.generate``.

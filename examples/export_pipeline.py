@@ -12,7 +12,7 @@ from pathlib import Path
 import diffusers
 import torch
 
-from zeus_trt.export import Settings, export_pipeline
+from zeus_trt.export import Settings, export_model
 from zeus_trt.runtime import Session
 
 
@@ -66,7 +66,7 @@ def main() -> None:
     noise = torch.randn(1, 4, 12, 16, generator=torch.Generator().manual_seed(0))
     prompt, negative = torch.randn(2, 1, 9, 24, generator=torch.Generator().manual_seed(1))
     with tempfile.TemporaryDirectory() as folder:
-        bundle = export_pipeline(pipeline, Path(folder) / "bundle", settings=settings)
+        bundle = export_model(pipeline, Path(folder) / "bundle", settings=settings)
         print(bundle.manifest.describe())
         session = Session(bundle)
         own = pipeline(

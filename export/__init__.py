@@ -7,28 +7,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from zeus_trt.export.bundle import export_bundle
-    from zeus_trt.export.dispatch import export_model, export_with_engines
-    from zeus_trt.export.model import Model, load_model
-    from zeus_trt.export.pipeline import export_pipeline
+    from zeus_trt.export.export import ExportOptions, export_model, export_with_engines
+    from zeus_trt.export.loading import load_pipeline
     from zeus_trt.export.runs import Settings
     from zeus_trt.export.verification import verify_bundle
 
-__all__ = [
-    "Model",
-    "Settings",
-    "export_bundle",
-    "export_model",
-    "export_pipeline",
-    "export_with_engines",
-    "load_model",
-    "verify_bundle",
-]
+__all__ = ["ExportOptions", "Settings", "export_model", "export_with_engines", "load_pipeline", "verify_bundle"]
 _PLACES = {
-    "bundle": ("export_bundle",),
-    "dispatch": ("export_model", "export_with_engines"),
-    "model": ("Model", "load_model"),
-    "pipeline": ("export_pipeline",),
+    "export": ("ExportOptions", "export_model", "export_with_engines"),
+    "loading": ("load_pipeline",),
     "runs": ("Settings",),
     "verification": ("verify_bundle",),
 }

@@ -9,17 +9,16 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.capture import Capture
-from zeus_trt.export.imitation import Imitation
-from zeus_trt.export.model import Model, example_inputs
 from zeus_trt.export.overflow import find_nonfinite
 from zeus_trt.export.precision import TOLERANCES, to_float32
 from zeus_trt.export.runs import Settings, record_run
-from zeus_trt.runtime.bundle.manifest import Verification, name_dtype
+from zeus_trt.export.shape_probe import ShapeProbe
+from zeus_trt.runtime.bundle.manifest import Verification
 from zeus_trt.runtime.bundle.size_rules import SizeRules
+from zeus_trt.runtime.bundle.tensor_spec import name_dtype
 from zeus_trt.runtime.denoiser import Denoiser
 
-BATCHES = (1, 2, 3)  # of a pipeline's denoiser
-MODEL_BATCHES = (1, 3, 4)  # of a bare model; none of them is the batch of the export
+BATCHES = (1, 2, 3)
 TOLERANCE = TOLERANCES["fp32"]
 
 
@@ -43,13 +42,6 @@ class Case:
         return next(iter(self.inputs.values()))
 
 
-def list_model_cases(model: Model, batches: Sequence[int] = MODEL_BATCHES) -> Iterator[Case]:
-    """Random calls of a bare model, one per batch."""
-    for batch in batches:
-        inputs = example_inputs(model, batch, seed=batch)
-        yield Case(inputs, inputs)
-
-
 def list_cases(
     captured: Capture,
     pipeline: Any,
@@ -60,11 +52,13 @@ def list_cases(
     """Calls of a pipeline's denoiser at each change of the base setting.
 
     At each: the pipeline's own call, exactly as it was made; then every batch of ``batches``, with another timestep
-    in each row.
+    in each row. They are the same calls every time.
     """
-    imitation = Imitation(captured.denoiser)
+    probe = ShapeProbe(captured.denoiser)
     for change in changes:
-        arguments = record_run(pipeline, captured.component, settings, change, imitation).arguments
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            arguments = record_run(pipeline, captured.component, settings, change, probe).arguments
         inputs = captured.flatten(arguments)
         setting = {name: value for name, value in change.items() if isinstance(value, str | int | float)}
         yield Case(arguments.nest(arguments.leaves), inputs, setting)
@@ -141,6 +135,7 @@ def compare(
     backend: str,
     tolerance: float = TOLERANCE,
     explain: Callable[[Case], str] | None = None,
+    leave: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.float,
 ) -> tuple[Verification, ...]:
     """Runs both on every case.
 
@@ -151,6 +146,7 @@ def compare(
         backend: Name of the engine, for the record.
         tolerance: Largest relative error that is accepted.
         explain: What to say of a case where the engine, and not the reference, returns values that are not finite.
+        leave: The part of the reference's output that the engine returns, in float32; all of it by default.
 
     Raises:
         ZeusError: An output is not finite, or the error is above ``tolerance``.
@@ -160,7 +156,7 @@ def compare(
         arguments, shape = to_float32(case.arguments), tuple(case.latents.shape)
         try:
             with torch.inference_mode():
-                expected = eager(**arguments)[0].float()
+                expected = leave(eager(**arguments)[0])
         except Exception as error:  # the model's own code raises its own
             raise ZeusError(
                 f"verification: got {type(error).__name__} from the eager model at latents {shape} "

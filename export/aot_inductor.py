@@ -8,9 +8,8 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle.engine_record import EngineSpec
-from zeus_trt.runtime.bundle.manifest import TensorSpec
-
-_PRECISIONS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+from zeus_trt.runtime.bundle.precision import Precision
+from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
 
 
 def trace_program(
@@ -94,12 +93,12 @@ def build_package(program: torch.export.ExportedProgram, output: Path) -> None:
         ) from error
 
 
-def _find_precision(tensors: Sequence[torch.Tensor]) -> str | None:
+def _find_precision(tensors: Sequence[torch.Tensor]) -> Precision | None:
     """That of most of the weights; None without any."""
-    counts: Counter[str] = Counter()
+    counts: Counter[Precision] = Counter()
     for value in tensors:
-        if value.dtype in _PRECISIONS:
-            counts[_PRECISIONS[value.dtype]] += value.numel()
+        if found := Precision.of(value.dtype):
+            counts[found] += value.numel()
     return counts.most_common(1)[0][0] if counts else None
 
 

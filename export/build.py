@@ -4,9 +4,9 @@ import contextlib
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
-from math import prod
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -27,41 +27,53 @@ from zeus_trt.runtime.engines.hardware import find_cpu, find_gpu
 from zeus_trt.runtime.engines.tensorrt_module import import_tensorrt
 
 BACKENDS = ("tensorrt", "tensorrt-rtx", AOT_INDUCTOR)
+_DEFAULTS = TensorRTOptions()
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """What to build, where a backend leaves a choice.
+
+    Args:
+        precision: That of the graph to build from; by default the first of the bundle.
+        gpu: What to build for, such as ``sm_89``; several for TensorRT-RTX. By default the GPU that is here, and
+            the CPU for AOTInductor.
+        ranges: Sizes to build for, per symbol of the manifest, as in ``make_profile``.
+        guidance: Whether classifier-free guidance may double the batch, as in ``make_profile``.
+        options: For TensorRT and TensorRT-RTX.
+    """
+
+    precision: str | None = None
+    gpu: str | Sequence[str] | None = None
+    ranges: Mapping[str, SizeRange] | None = None
+    guidance: bool | None = None
+    options: TensorRTOptions = _DEFAULTS
 
 
 def build_engine(
     bundle: str | Path | Bundle,
     backend: str,
     *,
-    precision: str | None = None,
-    gpu: str | Sequence[str] | None = None,
-    ranges: Mapping[str, SizeRange] | None = None,
-    guidance: bool | None = None,
-    options: TensorRTOptions | None = None,
     trace: Callable[[], torch.export.ExportedProgram] | None = None,
     on_progress: Progress | None = None,
     say: Callable[[str], None] | None = None,
+    **asked: Any,
 ) -> EngineRecord:
     """Makes sure that a bundle has an engine: builds it, unless there is one that differs in nothing.
 
     Args:
         bundle: A folder written by ``zeus-trt export``. Its manifest stays as it is.
         backend: ``tensorrt``, ``tensorrt-rtx`` or ``aot-inductor``.
-        precision: The one to be sure of; engines have that of the graph.
-        gpu: What to build for, such as ``sm_89``; several for TensorRT-RTX. By default the GPU that is here, and
-            the CPU for AOTInductor.
-        ranges: Sizes to build for, per symbol of the manifest, as in ``make_profile``.
-        guidance: Whether classifier-free guidance may double the batch, as in ``make_profile``.
-        options: For TensorRT and TensorRT-RTX.
         trace: Gives the denoiser as an exported program, inputs in the manifest's order; for AOTInductor.
         on_progress: Called with what the builder is at, and how far it has come; what it raises cancels the build.
         say: Called with a line: why an engine is built, or that none is.
+        **asked: As in ``BuildOptions``.
 
     Raises:
         ZeusError: Something is asked that the backend or this machine cannot do, or the build fails.
     """
     bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
-    spec = plan_engine(bundle, backend, precision, gpu, ranges, guidance, options)
+    spec = plan_engine(bundle, backend, **asked)
     folder = bundle.path / FOLDER / spec.key
     reasons = find_reasons(bundle, spec)
     if say:
@@ -79,7 +91,7 @@ def build_engine(
             else:
                 # Not in the bundle: TensorRT parses it, and a bundle may be from anywhere.
                 cache = find_data_folder() / f"timing-{spec.backend_version}-{spec.target.sms[0]}.cache"
-                build_tensorrt(bundle.onnx, spec, file, cache, on_progress)
+                build_tensorrt(bundle.graph(spec.precision), spec, file, cache, on_progress)
             seconds = round(time.perf_counter() - start, 2)
             record = sign(EngineRecord(spec, file.name, file.stat().st_size, digest_file(file), seconds), key)
             (fresh / FILE_NAME).write_text(record.to_json(), encoding="utf-8")
@@ -89,49 +101,40 @@ def build_engine(
     return record
 
 
-def plan_engine(
-    bundle: Bundle,
-    backend: str,
-    precision: str | None = None,
-    gpu: str | Sequence[str] | None = None,
-    ranges: Mapping[str, SizeRange] | None = None,
-    guidance: bool | None = None,
-    options: TensorRTOptions | None = None,
-) -> EngineSpec:
+def plan_engine(bundle: Bundle, backend: str, **asked: Any) -> EngineSpec:
     """What ``build_engine`` would build, without building it.
 
     Raises:
         ZeusError: As ``build_engine``.
     """
-    options = options or TensorRTOptions()
-    version, target = check_backend(backend, gpu, options)
-    graph, weights = digest_model(bundle.manifest, backend)
+    options = BuildOptions(**asked)
+    version, target = check_backend(backend, options.gpu, options.options)
+    graph, weights = digest_model(bundle.manifest, backend, options.precision)
     return EngineSpec(
         backend=backend,
         backend_version=version,
-        precision=check_precision(bundle.onnx, precision),
-        profile=make_profile(bundle.manifest, ranges, guidance),
+        precision=bundle.manifest.find_graph(options.precision).precision,
+        profile=make_profile(bundle.manifest, options.ranges, options.guidance),
         target=target,
         graph_sha256=graph,
         weights_sha256=weights,
-        options={} if backend == AOT_INDUCTOR else asdict(options),
+        options={} if backend == AOT_INDUCTOR else asdict(options.options),
         exporter_version=__version__,
     )
 
 
 def check_backend(
-    backend: str, gpu: str | Sequence[str] | None = None, options: TensorRTOptions | None = None
+    backend: str, gpu: str | Sequence[str] | None = None, options: TensorRTOptions = _DEFAULTS
 ) -> tuple[str, Target]:
     """Version of the library that builds, and what it builds for; the bundle is not read.
 
     Raises:
         ZeusError: No such backend, its library is missing, or it has not the options or the GPU.
     """
-    options = options or TensorRTOptions()
     if backend not in BACKENDS:
         raise ZeusError(f"backend: got {backend}; expected one of {', '.join(BACKENDS)}. Choose one of them.")
     if backend == AOT_INDUCTOR:
-        if options != TensorRTOptions():
+        if options != _DEFAULTS:
             raise ZeusError("options: got some for aot-inductor; expected none, which are TensorRT's. Leave them out.")
         return torch.__version__, choose_target(backend, gpu)
     check_options(backend, options)
@@ -153,28 +156,6 @@ def _find_built(bundle: Bundle, spec: EngineSpec) -> EngineFile | None:
         if spec.key == (engine.path.parent.name if engine.record else engine.path.name):
             return engine
     return None
-
-
-def check_precision(onnx: Path, asked: str | None) -> str:
-    """The precision of a graph: that of most of its weights.
-
-    Raises:
-        ZeusError: Another one is asked for.
-    """
-    from onnx import TensorProto, load
-
-    names = {TensorProto.FLOAT: "fp32", TensorProto.FLOAT16: "fp16", TensorProto.BFLOAT16: "bf16"}
-    counts = dict.fromkeys(names, 0)
-    for tensor in load(onnx, load_external_data=False).graph.initializer:
-        if tensor.data_type in counts:
-            counts[tensor.data_type] += prod(tensor.dims)
-    found = names[max(counts, key=lambda kind: counts[kind])]
-    if asked not in (None, found):
-        raise ZeusError(
-            f"precision: got {asked} for a graph in {found}; expected {found}, since engines are typed as their graph "
-            f"is. Export the model with --precision {asked}."
-        )
-    return found
 
 
 def choose_target(backend: str, gpu: str | Sequence[str] | None) -> Target:

@@ -9,40 +9,18 @@ from typing import Any
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.export.axes import Slot, Symbol, find_symbols, find_unit
+from zeus_trt.export.axes import Slot, find_symbols, find_unit
+from zeus_trt.export.border import CONSTANT, Axes, Border, find_border
 from zeus_trt.export.denoisers import choose_denoiser, watch
-from zeus_trt.export.imitation import Imitation
-from zeus_trt.export.recorder import check_single, find_denoiser
+from zeus_trt.export.recorder import check_pipeline, find_denoiser
 from zeus_trt.export.runs import Run, Settings, equal, find_moving_integers, measure, record_run, say_failure
-from zeus_trt.runtime.bundle.manifest import OUTPUT_NAME
+from zeus_trt.export.shape_probe import ShapeProbe
+from zeus_trt.runtime.bundle.tensor_spec import DTYPES, OUTPUT_NAME, SymbolSpec, TensorSpec, name_dtype
 from zeus_trt.runtime.pipelines.arguments import Arguments
 
 ALIASES = {"num_frames": "frames", "max_sequence_length": "prompt"}
 LATENTS, TIMESTEP, CONDITIONING, SIZE, FIXED = "latents", "timestep", "conditioning", "size", "fixed"
 BATCHED, SEQUENTIAL, EMBEDDED, NONE = "batched", "sequential", "embedded", "none"
-
-
-@dataclass(frozen=True)
-class Input:
-    """One input of the flat denoiser.
-
-    Args:
-        name: Its name in the graph.
-        path: Where it goes in the ``forward`` signature, such as ``added_cond_kwargs.text_embeds``.
-        example: A tensor of the base run, or an integer that moves with the setting.
-        axes: A size or a symbol's name per axis; none for an integer.
-        role: ``latents`` and ``timestep`` change with the step; ``conditioning`` with the content; ``size`` follows
-            from the sizes alone; ``fixed`` never changed, such as the embedded guidance scale. Without a run of
-            other content everything else counts as ``conditioning``.
-        value: The symbol that an integer is the value of.
-    """
-
-    name: str
-    path: str
-    example: torch.Tensor | int
-    axes: tuple[int | str, ...]
-    role: str
-    value: str | None = None
 
 
 @dataclass(frozen=True)
@@ -52,44 +30,50 @@ class Capture:
     Args:
         component: The denoiser's name in the pipeline.
         denoiser: The user's module.
-        inputs: Latents, timestep, then the others in the order of the ``forward`` signature.
+        inputs: Of the graph: the solver's latents and timestep, then the others in the order of the ``forward``
+            signature. Floating-point inputs are float32. Latents and timestep change with the step, ``conditioning``
+            and ``constant`` with the content; without a run of other content everything else is ``conditioning``.
+        border: What the graph does around the denoiser.
         symbols: The sizes that vary, factors before products.
         constants: The arguments that are no tensors and never change, by path.
         guidance: ``batched`` where the rows of a call hold the latents of every image twice, ``sequential`` where each
             branch is a call, ``embedded`` where the denoiser reads the scale as ``guidance``, or ``none``.
         guidance_factor: What the scale is multiplied with where the denoiser reads it; None if it is not known.
-        timestep_scale: What the solver's timesteps are multiplied with; None where the denoiser reads another time.
-        output_axes: A size or a symbol's name per axis of the output.
-        state_axes: The same, of the part of the latents that changes with the step. That is the solver's part: an
-            inpainting model takes more channels, which stay.
+        output_axes: A size or a symbol's name per axis of the graph's output.
         arguments: The first call of the base run.
     """
 
     component: str
     denoiser: Any
-    inputs: tuple[Input, ...]
-    symbols: tuple[Symbol, ...]
+    inputs: tuple[TensorSpec, ...]
+    border: Border
+    symbols: tuple[SymbolSpec, ...]
     constants: Mapping[str, Any]
     guidance: str
     guidance_factor: float | None
-    timestep_scale: float | None
     output_axes: tuple[int | str, ...]
-    state_axes: tuple[int | str, ...]
     arguments: Arguments
 
+    @property
+    def examples(self) -> tuple[torch.Tensor | int, ...]:
+        """The first call of the base run as values of the inputs, in their order."""
+        flat = self.flatten(self.arguments)
+        return tuple(int(flat[spec.name]) if spec.value else flat[spec.name] for spec in self.inputs)
+
     def flatten(self, arguments: Arguments) -> dict[str, torch.Tensor]:
-        """A recorded call as inputs of the flat denoiser: timestep float32 per row, integers int64 of shape ()."""
+        """A recorded call as inputs of the graph: timestep float32 per row, integers int64 of shape ()."""
         batch = len(arguments.leaves[self.inputs[0].name])
-        return {spec.name: _to_tensor(spec.role, arguments.leaves[spec.name], batch) for spec in self.inputs}
+        own = (spec for spec in self.inputs if spec.role != CONSTANT)
+        return self.border.split({spec.name: _to_tensor(spec.role, arguments.leaves[spec.name], batch) for spec in own})
 
     def nest(self, values: Sequence[Any]) -> dict[str, Any]:
         """Keyword arguments of ``forward`` for values of the inputs, in their order."""
-        named = zip((spec.name for spec in self.inputs), values, strict=True)
-        return self.arguments.nest({**self.arguments.leaves, **dict(named)})
+        named = dict(zip((spec.name for spec in self.inputs), values, strict=True))
+        return self.arguments.nest({**self.arguments.leaves, **self.border.enter(named)})
 
 
 def capture(pipeline: Any, settings: Settings, component: str | None = None) -> Capture:
-    """Runs the pipeline at several settings with its denoiser imitated, and describes the calls.
+    """Runs the pipeline at several settings with a probe in the place of its denoiser, and describes the calls.
 
     Args:
         pipeline: A diffusers pipeline; unchanged afterwards.
@@ -101,46 +85,46 @@ def capture(pipeline: Any, settings: Settings, component: str | None = None) -> 
     """
     component = component or _choose_component(pipeline, settings)
     denoiser = find_denoiser(pipeline, component)
-    imitation = Imitation(denoiser)
+    probe = ShapeProbe(denoiser)
     changes: list[Mapping[str, Any]] = [{}, *({name: value} for name, value in settings.varied.items())]
-    runs = [record_run(pipeline, component, settings, change, imitation) for change in changes]
-    content = record_run(pipeline, component, settings, settings.content, imitation) if settings.content else None
+    runs = [record_run(pipeline, component, settings, change, probe) for change in changes]
+    content = record_run(pipeline, component, settings, settings.content, probe) if settings.content else None
     integers = find_moving_integers(runs)
     latents, timestep = _find_moving_with_the_step(pipeline, settings, component, runs[0])
     sizes = measure(runs, integers)
-    symbols, slots = find_symbols(sizes, _name_settings(settings, sizes[latents, 0]))
+    found, slots = find_symbols(sizes, _name_settings(settings, sizes[latents, 0]))
     symbols = tuple(
-        symbol if symbol.name == "batch" else find_unit(symbol, settings.base, settings.varied) for symbol in symbols
+        symbol if symbol.name == "batch" else find_unit(symbol, moved, settings.base, settings.varied)
+        for moved, symbol in found.items()
     )
-    if small := [symbol for symbol in symbols if symbol.sizes[0] < 2]:
+    if small := [(symbol.name, moved[0]) for moved, symbol in found.items() if moved[0] < 2]:
         raise ZeusError(
-            f"settings: got a base run where {small[0].name} is {small[0].sizes[0]}; expected 2 or more, since "
+            f"settings: got a base run where {small[0][0]} is {small[0][1]}; expected 2 or more, since "
             "exporters take 1 for a constant. Raise it, or do not vary it."
         )
-    first, state = runs[0].arguments, runs[0].changing[latents]
+    first = runs[0].arguments
     inputs = _describe_inputs(runs, content, {latents: LATENTS, timestep: TIMESTEP}, slots)
+    axes = _find_axes(runs[0], inputs[0], slots)
+    learns = str(getattr(pipeline.scheduler, "config", {}).get("variance_type", "")).startswith("learned")
+    border = find_border((latents, timestep), axes, runs[0].scales[timestep], learns_variance=learns)
     return Capture(
         component=component,
         denoiser=denoiser,
-        inputs=inputs,
+        inputs=_cross(inputs, border, axes, first.leaves[latents]),
+        border=border,
         symbols=symbols,
         constants={first.paths[name]: value for name, value in first.constants.items() if name not in integers},
         guidance=_find_guidance(runs[0], first.leaves[latents]),
         guidance_factor=_find_guidance_factor(pipeline, settings, first),
-        timestep_scale=runs[0].scales[timestep],
-        output_axes=_name_axes(OUTPUT_NAME, runs[0].output_shape, slots),
-        state_axes=tuple(
-            axis if part == whole else part
-            for axis, part, whole in zip(inputs[0].axes, state, first.leaves[latents].shape, strict=True)
-        ),
+        output_axes=axes.output if border.unsteppable else axes.state,
         arguments=first,
     )
 
 
 def _choose_component(pipeline: Any, settings: Settings) -> str:
-    check_single(pipeline)
+    check_pipeline(pipeline)
     with say_failure(settings.base):
-        return choose_denoiser(pipeline, lambda: settings.run(pipeline, **settings.base))
+        return choose_denoiser(pipeline, lambda proxy: settings.run(proxy, **settings.base))
 
 
 def _name_settings(settings: Settings, batches: Sequence[int]) -> tuple[str, ...]:
@@ -150,24 +134,50 @@ def _name_settings(settings: Settings, batches: Sequence[int]) -> tuple[str, ...
     return tuple("batch" if moves else name for name, moves in zip(names, moves_batch, strict=True))
 
 
+def _find_axes(run: Run, latents: TensorSpec, slots: Mapping[Slot, str]) -> Axes:
+    """The axes of the latents, of their part that changes with the step, and of the output."""
+    shape, part = run.arguments.leaves[latents.name].shape, run.changing[latents.name]
+    state = tuple(axis if own == size else own for axis, own, size in zip(latents.axes, part, shape, strict=True))
+    return Axes(latents.axes, state, _name_axes(OUTPUT_NAME, run.output_shape, slots))
+
+
 def _describe_inputs(
     runs: Sequence[Run], content: Run | None, moving: Mapping[str, str], slots: Mapping[Slot, str]
-) -> tuple[Input, ...]:
+) -> tuple[TensorSpec, ...]:
     """The inputs, those of ``moving`` first, with their roles."""
     first = runs[0].arguments
-    latents = first.leaves[next(iter(moving))]
-    found = []
+    found: list[TensorSpec] = []
     for name in (*moving, *(name for name in first.leaves if name not in moving)):
         leaf = first.leaves[name]
         if (name, None) in slots:
-            found.append(Input(name, first.paths[name], leaf, (), SIZE, slots[name, None]))
+            found.append(TensorSpec(name, "int64", (), SIZE, slots[name, None]))
         elif isinstance(leaf, torch.Tensor):
             axes = _name_axes(name, leaf.shape, slots)
             role = moving.get(name) or _find_role(name, runs, content, set(axes) - set(found[0].axes[:1]))
-            found.append(Input(name, first.paths[name], leaf, axes, role))
-    timestep = _to_tensor(TIMESTEP, found[1].example, len(latents))
-    found[1] = replace(found[1], example=timestep, axes=(*found[0].axes[:1], *found[1].axes[1:]))
+            found.append(TensorSpec(name, _choose_dtype(name, leaf, role), axes, role))
+    found[1] = replace(found[1], axes=(*found[0].axes[:1], *found[1].axes[1:]))
     return tuple(found)
+
+
+def _choose_dtype(name: str, leaf: torch.Tensor, role: str) -> str:
+    """The dtype of a graph's input: every number with a point is float32."""
+    if role == TIMESTEP or leaf.is_floating_point():
+        return "float32"
+    if (dtype := name_dtype(leaf)) not in DTYPES:
+        raise ZeusError(
+            f"{name}: got {dtype} in the call of the denoiser; expected one of {', '.join(DTYPES)}, which graphs take. "
+            "Run the pipeline without it."
+        )
+    return dtype
+
+
+def _cross(inputs: Sequence[TensorSpec], border: Border, axes: Axes, latents: torch.Tensor) -> tuple[TensorSpec, ...]:
+    """The inputs of the denoiser as those of the graph."""
+    if (place := border.constant_axis) is None:
+        return tuple(inputs)
+    stays = (*axes.latents[:place], latents.shape[place] - border.size, *axes.latents[place + 1 :])
+    constant = TensorSpec(border.constant, inputs[0].dtype, stays, CONSTANT)
+    return replace(inputs[0], axes=axes.state), inputs[1], constant, *inputs[2:]
 
 
 def _find_moving_with_the_step(pipeline: Any, settings: Settings, component: str, run: Run) -> tuple[str, str]:
@@ -181,7 +191,7 @@ def _find_moving_with_the_step(pipeline: Any, settings: Settings, component: str
             "timestep. Run the pipeline with three steps or more."
         )
     with say_failure(settings.base):
-        called = watch(pipeline, lambda: settings.run(pipeline, **settings.base)).called
+        called = watch(pipeline, lambda proxy: settings.run(proxy, **settings.base)).called
     others = [name for name in called if name != component]
     source = f", some of them from {' and '.join(others)}, which runs at every step too" if others else ""
     names = ", ".join(by_rank[:3]) + (f" and {len(by_rank) - 3} more" if len(by_rank) > 3 else "")

@@ -2,30 +2,29 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from zeus_trt.export.capture import Capture, Input
+from zeus_trt.export.capture import Capture
 from zeus_trt.export.strength import find_strength_rule
-from zeus_trt.runtime.bundle.manifest import OUTPUT_NAME, Labels, Manifest, TensorSpec, Verification, name_dtype
+from zeus_trt.runtime.bundle.manifest import Graph, Labels, Manifest
 from zeus_trt.runtime.bundle.size_rules import SizeRules
+from zeus_trt.runtime.bundle.tensor_spec import OUTPUT_NAME, TensorSpec, name_dtype
 from zeus_trt.runtime.pipelines.module_state import read_adapters
+from zeus_trt.runtime.pipelines.side_effects import unwrap
 from zeus_trt.zeus_graph import json_file
 
 
 def describe(
     captured: Capture,
     rules: SizeRules,
-    records: tuple[Verification, ...],
+    graph: Graph,
     *,
     model: str,
-    weights_sha256: str,
     prediction_type: str,
-    precision: str = "fp32",
-    keep_fp32: Sequence[str] = (),
     labels: Labels | None = None,
     pipeline: Any = None,
 ) -> Manifest:
@@ -34,59 +33,70 @@ def describe(
     Args:
         captured: The call that was exported.
         rules: What the graph asks of its sizes, as tracing found it.
-        records: How it was verified.
+        graph: What was exported, and how it was verified.
         model: Name of the model.
-        weights_sha256: Digest of its weights.
         prediction_type: What it predicts, in diffusers' words.
-        precision: That of the graph.
-        keep_fp32: Patterns of the modules that stay in float32.
         labels: Its class labels, if a runtime draws them.
         pipeline: The pipeline that it was captured from.
     """
-    seen = {record.shape[0] for record in records}
+    seen = {record.shape[0] for record in graph.verification}
+    border = captured.border
+    weights, adapters = digest_weights(captured.denoiser)
     batch = captured.inputs[0].axes[0]
     return Manifest(
         model=model,
         component=captured.component,
         denoiser_class=type(captured.denoiser).__name__,
         denoiser_config=_to_json(captured.denoiser.config),
-        weights_sha256=weights_sha256,
+        weights_sha256=weights,
         prediction_type=prediction_type,
-        inputs=tuple(_describe_input(spec) for spec in captured.inputs),
-        output=TensorSpec(OUTPUT_NAME, name_dtype(captured.inputs[0].example), captured.output_axes, "output"),
+        inputs=captured.inputs,
+        output=TensorSpec(OUTPUT_NAME, "float32", captured.output_axes, "output"),
         symbols=tuple(
             replace(symbol, observed=tuple(sorted({*symbol.observed, *seen}))) if symbol.name == batch else symbol
             for symbol in rules.symbols
         ),
         labels=labels,
-        verification=records,
+        graphs=(graph,),
         versions={},
         pipeline_class=type(pipeline).__name__ if pipeline else None,
         constants=_to_json(captured.constants),
         guidance=captured.guidance,
         guidance_factor=captured.guidance_factor,
-        state_axes=captured.state_axes,
-        timestep_scale=captured.timestep_scale,
-        precision=precision,
-        keep_fp32=tuple(keep_fp32),
+        timestep_scale=border.timestep_scale,
+        constant_axis=border.constant_axis,
+        variance_axis=border.variance_axis,
+        unsteppable=border.unsteppable,
         strength_rule=find_strength_rule(pipeline) if pipeline else None,
         relations=rules.relations,
         adapters=read_adapters(captured.denoiser),
+        adapters_sha256=adapters,
     )
 
 
-def digest_weights(denoiser: torch.nn.Module) -> str:
-    """SHA-256 over names, dtypes and bytes of the weights, in the order of their names."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(denoiser.state_dict().items()):
+def digest_weights(denoiser: torch.nn.Module) -> tuple[str, str]:
+    """SHA-256 of a module's weights, and of its active adapters' weights and scales; the second empty without one.
+
+    Each is over names, dtypes, shapes and bytes, in the order of the names. The weights have the same names and digest
+    with and without adapters, unless one is fused.
+    """
+    scales, module = read_adapters(denoiser), unwrap(denoiser)
+    own: dict[str, torch.Tensor] = {}
+    added: dict[str, torch.Tensor] = {}
+    wrapped = tuple(f"{name}." for name, part in module.named_modules() if hasattr(part, "base_layer"))  # peft's layers
+    for name, tensor in module.state_dict().items():
+        is_added = name.startswith(wrapped) and ".base_layer." not in name
+        (added if is_added else own)[name.replace(".base_layer.", ".")] = tensor
+    active = {name: tensor for name, tensor in added.items() if scales.keys() & {*name.split(".")}}
+    return _digest(own), _digest(active, str(sorted(scales.items()))) if scales else ""
+
+
+def _digest(tensors: Mapping[str, torch.Tensor], more: str = "") -> str:
+    digest = hashlib.sha256(more.encode())
+    for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {name_dtype(tensor)} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def _describe_input(spec: Input) -> TensorSpec:
-    dtype = name_dtype(spec.example) if isinstance(spec.example, torch.Tensor) else "int64"
-    return TensorSpec(spec.name, dtype, spec.axes, spec.role, spec.value)
 
 
 def _to_json(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,30 +9,34 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.export.capture import Capture
 from zeus_trt.export.graph import quiet, write_graph
 from zeus_trt.export.limits import read_rules, tie_sizes
-from zeus_trt.export.twin import make_twin
+from zeus_trt.export.parameters import map_parameters, write_parameters
+from zeus_trt.export.shallow_copy import shallow_copy
 from zeus_trt.runtime.bundle.size_rules import SizeRules
 
 
 class FlatDenoiser(torch.nn.Module):
     """The denoiser as a function of positional values, in the order of ``captured.inputs``, that returns one tensor.
 
-    It calls a twin of the user's module, in eval mode, with the captured constants.
+    It takes the solver's latents and timestep, and calls a shallow copy of the user's module, in eval mode, with the
+    captured constants.
     """
 
     def __init__(self, captured: Capture):
         super().__init__()
-        self.denoiser = make_twin(captured.denoiser).eval()
+        self.denoiser = shallow_copy(captured.denoiser).eval()
         self._captured = captured
 
     def forward(self, *values: torch.Tensor | int) -> torch.Tensor:
         tie_sizes(self._captured, values)
-        return self.denoiser(**self._captured.nest(values))[0]
+        return self._captured.border.leave(self.denoiser(**self._captured.nest(values))[0])
 
 
 def export_capture(captured: Capture, path: Path) -> SizeRules:
-    """Writes ``path`` and its weights ``path.data``; every axis that moved is dynamic, and named by its symbol.
+    """Writes ``path``, its weights ``path.data``, and which of them holds which parameter: ``parameters.json``.
 
-    The user's module is not touched: what is exported is a twin of it.
+    Every axis that moved is dynamic, and named by its symbol.
+
+    The user's module is not touched: what is exported is a shallow copy of it.
 
     Args:
         captured: What ``capture`` found.
@@ -47,7 +51,9 @@ def export_capture(captured: Capture, path: Path) -> SizeRules:
     """
     program = trace_flat(captured)
     names = [spec.name for spec in captured.inputs]
-    write_graph(program, names, [*(spec.axes for spec in captured.inputs), captured.output_axes], path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    graph = write_graph(program, names, [*(spec.axes for spec in captured.inputs), captured.output_axes], path)
+    write_parameters(map_parameters(program, graph, "denoiser."), path.with_name("parameters.json"))
     return read_rules(captured, program)
 
 
@@ -62,10 +68,11 @@ def trace_flat(captured: Capture) -> torch.export.ExportedProgram:
         dynamic if spec.value else {axis: dynamic for axis, size in enumerate(spec.axes) if isinstance(size, str)}
         for spec in captured.inputs
     )
-    examples = tuple(spec.example for spec in captured.inputs)
     try:
         with torch.no_grad(), quiet():
-            return torch.export.export(FlatDenoiser(captured), examples, dynamic_shapes=(shapes,), strict=False)
+            return torch.export.export(
+                FlatDenoiser(captured), captured.examples, dynamic_shapes=(shapes,), strict=False
+            )
     except Exception as error:  # torch and the model's own code each raise theirs
         kind = type(captured.denoiser).__name__
         if fixed := _list_fixed(captured, error):

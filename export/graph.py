@@ -14,8 +14,9 @@ import torch
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.guards import find_line
 from zeus_trt.export.translations import TRANSLATIONS
-from zeus_trt.runtime.bundle.manifest import OUTPUT_NAME
+from zeus_trt.runtime.bundle.precision import METADATA as PRECISION
 from zeus_trt.runtime.bundle.size_rules import METADATA, SizeRules
+from zeus_trt.runtime.bundle.tensor_spec import OUTPUT_NAME
 
 OPSET = 20
 _LOGGERS = ("torch.onnx", "onnxscript", "onnx_ir", "torch.fx.experimental.symbolic_shapes")
@@ -23,7 +24,7 @@ _LOGGERS = ("torch.onnx", "onnxscript", "onnx_ir", "torch.fx.experimental.symbol
 
 def write_graph(
     program: torch.export.ExportedProgram, inputs: Sequence[str], axes: Sequence[Sequence[int | str]], path: Path
-) -> None:
+) -> Any:
     """Writes ``path`` and its weights ``path.data``. No value in it is float64.
 
     Args:
@@ -31,6 +32,9 @@ def write_graph(
         inputs: Names of its inputs.
         axes: Per input, then of the output, a size or the name of a size per axis.
         path: Where the graph goes.
+
+    Returns:
+        The graph, an ``onnx_ir.Model``.
 
     Raises:
         ZeusError: An operator that has no form in ONNX, such as those of complex numbers.
@@ -60,6 +64,7 @@ def write_graph(
         for node in exported.model.graph.all_nodes():
             node.metadata_props.clear()  # stack traces: paths of this machine, and half of the file
         exported.save(path, external_data=True)
+    return exported.model
 
 
 def find_complex(program: torch.export.ExportedProgram) -> str | None:
@@ -76,12 +81,12 @@ def find_complex(program: torch.export.ExportedProgram) -> str | None:
     return None
 
 
-def write_rules(path: Path, rules: SizeRules) -> None:
-    """Writes what a graph asks of its sizes into the graph, where ``OnnxRuntimeEngine`` reads it."""
+def write_metadata(path: Path, rules: SizeRules, precision: str) -> None:
+    """Writes what a graph asks of its sizes, and its precision, into the graph: ``OnnxRuntimeEngine`` reads them."""
     import onnx
 
     model = onnx.load(str(path), load_external_data=False)
-    onnx.helper.set_model_props(model, {METADATA: rules.to_json()})
+    onnx.helper.set_model_props(model, {METADATA: rules.to_json(), PRECISION: precision})
     path.write_bytes(model.SerializeToString())
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import sympy
@@ -12,9 +13,9 @@ from zeus_trt.export.bounds import Bounds, narrow
 from zeus_trt.export.capture import Capture
 from zeus_trt.export.guards import Guard, list_guards
 from zeus_trt.export.sympy_relation import to_relation
-from zeus_trt.runtime.bundle.manifest import SymbolSpec
 from zeus_trt.runtime.bundle.relation import Relation
 from zeus_trt.runtime.bundle.size_rules import SizeRules
+from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec
 
 
 def tie_sizes(captured: Capture, values: Sequence[Any]) -> None:
@@ -24,10 +25,11 @@ def tie_sizes(captured: Capture, values: Sequence[Any]) -> None:
         torch._check(size == sizes.setdefault(name, size))
     for symbol in captured.symbols:
         if symbol.factors and symbol.name in sizes:
-            whole = symbol.scale.numerator
+            scale = Fraction(symbol.scale)
+            whole = scale.numerator
             for factor in symbol.factors:
                 whole = whole * sizes[factor]
-            torch._check(sizes[symbol.name] * symbol.scale.denominator == whole)
+            torch._check(sizes[symbol.name] * scale.denominator == whole)
 
 
 def read_rules(captured: Capture, program: torch.export.ExportedProgram) -> SizeRules:
@@ -51,24 +53,10 @@ def read_rules(captured: Capture, program: torch.export.ExportedProgram) -> Size
     relations = {relation.terms: relation for relation in reversed(written)}  # torch has two ways to write a remainder
     values = {spec.name: spec.value for spec in captured.inputs if spec.value}
     batch = captured.inputs[0].axes[0]
-    symbols = [_limit(spec, bounds, spec.name == batch) for spec in describe_symbols(captured)]
+    symbols = [_limit(spec, bounds, spec.name == batch) for spec in captured.symbols]
     return SizeRules(
         {spec.name: spec.axes for spec in captured.inputs}, values, tuple(symbols), tuple(reversed(relations.values()))
     )
-
-
-def describe_symbols(captured: Capture) -> Iterator[SymbolSpec]:
-    """The sizes that vary as a manifest describes them, without limits."""
-    for symbol in captured.symbols:
-        yield SymbolSpec(
-            name=symbol.name,
-            observed=tuple(sorted({*symbol.sizes})),
-            factors=symbol.factors,
-            scale=str(symbol.scale),
-            setting=symbol.setting,
-            unit=str(symbol.unit),
-            offset=str(symbol.offset),
-        )
 
 
 def _name_guards(guards: Iterator[Guard], names: Mapping[sympy.Symbol, sympy.Symbol]) -> dict[sympy.Basic, Guard]:
@@ -90,7 +78,7 @@ def _write_products(captured: Capture) -> dict[sympy.Symbol, sympy.Basic]:
     products = {}
     for symbol in captured.symbols:
         if symbol.factors:
-            whole = sympy.Rational(symbol.scale.numerator, symbol.scale.denominator)
+            whole = sympy.Rational(symbol.scale)
             for factor in symbol.factors:
                 whole = whole * sympy.Symbol(factor, integer=True, positive=True)
             products[sympy.Symbol(symbol.name, integer=True, positive=True)] = whole

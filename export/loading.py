@@ -8,8 +8,12 @@ import torch
 
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError, say_cause
+from zeus_trt.runtime.bundle.manifest import FILE_NAME as MANIFEST
+from zeus_trt.runtime.bundle.manifest import SCHEDULER_FILE
 from zeus_trt.zeus_graph.counts import show
 
+BUNDLE, PIPELINE, BARE, NONE = "bundle", "pipeline", "bare model", "none"
+_COMPONENTS = ("unet", "transformer")  # names that the denoiser of a bare model folder may have
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")  # neither part is "." or ".."
 
 _RENAMED = ".base_layer."
@@ -20,8 +24,22 @@ _SAVE_ADAPTERS = (
 )
 
 
+def find_kind(name: str | Path) -> str:
+    """Which kind of model a name is: ``BUNDLE``, ``PIPELINE`` (a folder, or perhaps on the hub), ``BARE`` or ``NONE``.
+
+    Raises:
+        ZeusError: As ``is_pipeline``.
+    """
+    if is_pipeline(name):
+        return PIPELINE
+    path = Path(name)
+    if (path / MANIFEST).is_file():
+        return BUNDLE
+    return BARE if _find_component(path) or (path / SCHEDULER_FILE).is_file() else NONE
+
+
 def is_pipeline(name: str | Path) -> bool:
-    """Whether it names a pipeline folder, or what may be one on the hub; else it is a bare model folder, or nothing.
+    """Whether it names a pipeline folder, or may name a pipeline on the hub.
 
     Raises:
         ZeusError: A name that no folder can have, or an id of the hub that is a mistyped path as well: its first part
@@ -47,30 +65,51 @@ def is_pipeline(name: str | Path) -> bool:
 
 
 def load_pipeline(name: str | Path, dtype: torch.dtype | None = None) -> Any:
-    """Loads a pipeline folder, or a pipeline of the hub by its id.
+    """Loads a pipeline folder, a bare model folder as a ``BarePipeline``, or a pipeline of the hub by its id.
 
     Args:
         name: The folder or the id.
         dtype: Of its modules; float32 by default.
 
     Raises:
-        ZeusError: No such folder and no such id, or a pipeline that does not load.
+        ZeusError: No such folder and no such id, or a model that does not load.
     """
-    import diffusers
-
+    is_whole = is_pipeline(name)
     if (index := Path(name) / "model_index.json").is_file():
         strict_json.read(index, dict[str, Any], f"model index {index}", advice="Save the pipeline again.")
     check_saved_adapters(Path(name))
+    pipeline = (_load_saved if is_whole else _load_bare)(Path(name), **say_dtype(dtype or torch.float32))
+    _check_complete(str(name), pipeline)
+    return pipeline
+
+
+def _find_component(folder: Path) -> str | None:
+    return next((name for name in _COMPONENTS if (folder / name / "config.json").is_file()), None)
+
+
+def _load_bare(folder: Path, **settings: Any) -> Any:
+    from zeus_trt.export.bare_pipeline import load_bare_pipeline
+
+    component = _find_component(folder)
+    if component is None or not (folder / SCHEDULER_FILE).is_file():
+        raise ZeusError(
+            f"model: got {folder}; expected a pipeline, or a folder with {' or '.join(_COMPONENTS)}, and scheduler, in "
+            "diffusers' format. Save the pipeline with save_pretrained()."
+        )
+    return load_bare_pipeline(folder, component, **settings)
+
+
+def _load_saved(name: Path, **settings: Any) -> Any:
+    import diffusers
+
     try:
-        pipeline = diffusers.DiffusionPipeline.from_pretrained(str(name), **say_dtype(dtype or torch.float32))
+        return diffusers.DiffusionPipeline.from_pretrained(str(name), **settings)
     except Exception as error:  # the hub, transformers, safetensors and diffusers each raise their own
         raise ZeusError(
             f"model: got {name}, which does not load ({say_cause(error)}); expected a pipeline "
             "folder saved by save_pretrained(), or the id of one on a hub that can be reached. Without a network give "
             "a local folder."
         ) from error
-    _check_complete(str(name), pipeline)
-    return pipeline
 
 
 def check_saved_adapters(folder: Path) -> None:

@@ -28,7 +28,8 @@ from zeus_trt.export.arguments import (
     list_widths,
     make,
 )  # fmt: skip
-from zeus_trt.export.denoisers import STEPS, watch
+from zeus_trt.export.denoisers import watch
+from zeus_trt.export.recorder import STEPS
 
 SEED = "content_seed"
 """A setting of every ``PipelineCall``: which content is made."""
@@ -80,7 +81,7 @@ def find_call(pipeline: Any, base: Mapping[str, Any], given: Mapping[str, Any]) 
     """What a pipeline runs with: the least that it is content with.
 
     What its signature requires is made; then, as long as the pipeline refuses that, what it names in its words, or
-    the next argument of a kind that can be made. Each try runs the pipeline with its networks imitated.
+    the next argument of a kind that can be made. Each try runs the pipeline with noise for the answers of its networks.
 
     Args:
         pipeline: A diffusers pipeline; unchanged afterwards.
@@ -106,7 +107,7 @@ def find_call(pipeline: Any, base: Mapping[str, Any], given: Mapping[str, Any]) 
         failures: list[Exception] = []
         for call in _vary_form(pipeline, PipelineCall(made, given)):
             try:
-                watch(pipeline, partial(call, pipeline, **base))
+                watch(pipeline, partial(call, **base))
                 return call
             except Exception as error:  # pipelines, their parts and torch each raise their own
                 _check_packages(pipeline, error)
@@ -124,7 +125,7 @@ def find_call(pipeline: Any, base: Mapping[str, Any], given: Mapping[str, Any]) 
 def runs(pipeline: Any, call: PipelineCall, setting: Mapping[str, Any]) -> bool:
     """Whether a pipeline runs at a setting."""
     try:
-        watch(pipeline, partial(call, pipeline, **setting))
+        watch(pipeline, partial(call, **setting))
     except Exception:  # pipelines, their parts and torch each raise their own
         return False
     return True

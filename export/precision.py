@@ -1,4 +1,4 @@
-"""The denoiser in another precision: a twin with cast weights, and a call with cast inputs."""
+"""The denoiser in another precision: a copy with cast weights, and a call with cast inputs."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,25 +12,29 @@ import torch
 from torch.utils import _pytree as pytree
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.export.capture import CONDITIONING, FIXED, LATENTS, Capture, Input
-from zeus_trt.export.twin import copy_structure, unwrap
+from zeus_trt.export.capture import CONDITIONING, FIXED, LATENTS, Capture
+from zeus_trt.export.shallow_copy import copy_structure
+from zeus_trt.runtime.bundle.precision import FLOATS, Precision
+from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
+from zeus_trt.runtime.pipelines.side_effects import unwrap
 
-PRECISIONS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 # Of the relative error to float32. For the halves twenty of their roundings, 2**-11 and 2**-8: networks of real depth
 # stay within ten, and a wrong graph is off by far more.
-TOLERANCES = {"fp32": 1e-4, "fp16": 1e-2, "bf16": 8e-2}
-_SAFETENSORS = {"F32": "fp32", "F16": "fp16", "BF16": "bf16"}
+TOLERANCES: dict[str, float] = {Precision.FP32: 1e-4, Precision.FP16: 1e-2, Precision.BF16: 8e-2}
+_SAFETENSORS = {"F32": Precision.FP32, "F16": Precision.FP16, "BF16": Precision.BF16}
+
+_FLOATS = [precision.dtype for precision in FLOATS]
 
 
-def read_precision(name: str) -> torch.dtype:
-    """The dtype of a precision.
+def read_precision(name: str) -> Precision:
+    """The precision of that name, in which export writes graphs.
 
     Raises:
         ZeusError: There is no such precision.
     """
-    if name not in PRECISIONS:
-        raise ZeusError(f"precision: got {name}; expected one of {', '.join(PRECISIONS)}. Choose one of them.")
-    return PRECISIONS[name]
+    if name not in FLOATS:
+        raise ZeusError(f"precision: got {name}; expected one of {', '.join(FLOATS)}. Choose one of them.")
+    return Precision(name)
 
 
 def check_precision(denoiser: torch.nn.Module, asked: str, force: bool = False) -> None:
@@ -54,21 +58,20 @@ def check_precision(denoiser: torch.nn.Module, asked: str, force: bool = False) 
         )
 
 
-def find_precision(denoiser: torch.nn.Module) -> str | None:
+def find_precision(denoiser: torch.nn.Module) -> Precision | None:
     """The precision of most of the weights: of the module, or of the files if it was loaded into float32."""
-    names = {dtype: name for name, dtype in PRECISIONS.items()}
-    counts: Counter[str | None] = Counter()
+    counts: Counter[Precision | None] = Counter()
     for parameter in denoiser.parameters():
-        counts[names.get(parameter.dtype)] += parameter.numel()
-    if counts and (found := counts.most_common(1)[0][0]) != "fp32":
+        counts[Precision.of(parameter.dtype)] += parameter.numel()
+    if counts and (found := counts.most_common(1)[0][0]) != Precision.FP32:
         return found
     folder = Path(getattr(getattr(denoiser, "config", None), "_name_or_path", None) or "no folder")
     counts = sum((count_numbers(file) for file in folder.glob("*.safetensors")), start=Counter())
-    return counts.most_common(1)[0][0] if counts else "fp32"
+    return counts.most_common(1)[0][0] if counts else Precision.FP32
 
 
 def cast_capture(captured: Capture, precision: str, keep_fp32: Sequence[str] = ()) -> Capture:
-    """The same call with a twin in ``precision`` for a denoiser; the user's module is not touched.
+    """The same call with a copy in ``precision`` for a denoiser; the user's module is not touched.
 
     Latents and conditioning are cast. What counts stays float32: numbers per row, such as timestep and guidance, and
     what follows from the sizes alone, such as positions; a half cannot hold them.
@@ -76,13 +79,14 @@ def cast_capture(captured: Capture, precision: str, keep_fp32: Sequence[str] = (
     Raises:
         ZeusError: No such precision, or a pattern that fits no module.
     """
-    dtype = read_precision(precision)
-    inputs = tuple(replace(spec, example=_cast(spec.example, _choose_dtype(spec, dtype))) for spec in captured.inputs)
-    return replace(captured, denoiser=cast_module(captured.denoiser, dtype, keep_fp32), inputs=inputs)
+    dtype = read_precision(precision).dtype
+    dtypes = {spec.name: _choose_dtype(spec, dtype) for spec in captured.inputs}
+    border = replace(captured.border, dtypes=dtypes)
+    return replace(captured, denoiser=cast_module(captured.denoiser, dtype, keep_fp32), border=border)
 
 
 def cast_module(module: torch.nn.Module, dtype: torch.dtype, keep_fp32: Sequence[str] = ()) -> Any:
-    """A twin in eval mode with the weights in ``dtype``; those that are in it already are shared.
+    """A copy in eval mode with the weights in ``dtype``; those that are in it already are shared.
 
     Modules that diffusers itself keeps in float32 (``_keep_in_fp32_modules``) stay so.
 
@@ -102,11 +106,11 @@ def cast_module(module: torch.nn.Module, dtype: torch.dtype, keep_fp32: Sequence
         id(tensor): torch.float32 if own & set(name.split(".")) or is_inside(name, blocks) else dtype
         for name, tensor in module.state_dict(keep_vars=True).items()
     }
-    twin = copy_structure(module, lambda tensor: _cast(tensor, dtypes.get(id(tensor))))
+    copied = copy_structure(module, lambda tensor: _cast(tensor, dtypes.get(id(tensor))))
     if dtype != torch.float32:
         for name in blocks:
-            _run_in_float32(twin.get_submodule(name), dtype)
-    return twin.eval()
+            _run_in_float32(copied.get_submodule(name), dtype)
+    return copied.eval()
 
 
 def to_float32(values: Any) -> Any:
@@ -117,19 +121,18 @@ def to_float32(values: Any) -> Any:
 def cast_inputs(captured: Capture, inputs: Mapping[str, torch.Tensor]) -> list[torch.Tensor | int]:
     """Values of the captured inputs, in their order and dtypes."""
     return [
-        int(inputs[spec.name]) if spec.value else inputs[spec.name].to(spec.example.dtype)  # type: ignore[union-attr]
+        int(inputs[spec.name]) if spec.value else inputs[spec.name].to(getattr(torch, spec.dtype))
         for spec in captured.inputs
     ]
 
 
-def _choose_dtype(spec: Input, dtype: torch.dtype) -> torch.dtype:
-    wide = isinstance(spec.example, torch.Tensor) and spec.example.ndim > 1
-    return dtype if wide and spec.role in (LATENTS, CONDITIONING, FIXED) else torch.float32
+def _choose_dtype(spec: TensorSpec, dtype: torch.dtype) -> torch.dtype:
+    return dtype if len(spec.axes) > 1 and spec.role in (LATENTS, CONDITIONING, FIXED) else torch.float32
 
 
 def _cast(value: Any, dtype: torch.dtype | None) -> Any:
     """A floating-point tensor in ``dtype``; anything else, and float64, as it is."""
-    if not isinstance(value, torch.Tensor) or value.dtype not in PRECISIONS.values() or dtype in (None, value.dtype):
+    if not isinstance(value, torch.Tensor) or value.dtype not in _FLOATS or dtype in (None, value.dtype):
         return value
     cast = value.detach().to(dtype)
     return torch.nn.Parameter(cast, requires_grad=False) if isinstance(value, torch.nn.Parameter) else cast
@@ -165,11 +168,11 @@ def _run_in_float32(module: torch.nn.Module, dtype: torch.dtype) -> None:
     module.register_forward_hook(narrow)
 
 
-def count_numbers(file: Path) -> Counter[str | None]:
+def count_numbers(file: Path) -> Counter[Precision | None]:
     """Numbers per precision, read off the header of a safetensors file."""
     from safetensors import SafetensorError, safe_open
 
-    counts: Counter[str | None] = Counter()
+    counts: Counter[Precision | None] = Counter()
     try:
         with safe_open(file, framework="pt") as opened:
             for name in opened.keys():  # noqa: SIM118 (it is no dict)

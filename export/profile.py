@@ -7,7 +7,8 @@ from math import prod
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle.engine_profile import ShapeRange
-from zeus_trt.runtime.bundle.manifest import Manifest, SymbolSpec, TensorSpec
+from zeus_trt.runtime.bundle.manifest import Manifest
+from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec, TensorSpec
 
 _ENDS = ("min", "opt", "max")
 

@@ -1,11 +1,7 @@
-"""Recording what a pipeline passes to its denoiser."""
+"""Recording what a pipeline passes to its denoiser, through a proxy: the pipeline is not touched."""
 
-import copy
-import functools
 import inspect
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,9 +9,14 @@ import torch
 from torch.utils import _pytree as pytree
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.export.imitation import Imitation
-from zeus_trt.export.twin import unwrap
+from zeus_trt.export.shape_probe import ShapeProbe
 from zeus_trt.runtime.pipelines.arguments import bind
+from zeus_trt.runtime.pipelines.denoisers import check_single
+from zeus_trt.runtime.pipelines.proxy import Proxy
+from zeus_trt.runtime.pipelines.side_effects import unwrap
+from zeus_trt.runtime.pipelines.stand_in import is_stand_in
+
+STEPS = 3
 
 
 @dataclass(frozen=True)
@@ -41,53 +42,114 @@ class Enough(BaseException):  # no Exception: a pipeline must not catch it
     """Ends the pipeline when enough steps are recorded."""
 
 
-@contextmanager
-def record_calls(
-    pipeline: Any, component: str, steps: int = 3, imitation: Imitation | None = None
-) -> Iterator[list[Call]]:
-    """Records the calls of a denoiser while the block runs the pipeline.
-
-    The denoiser is not run: noise of the right shape and dtype is its answer. Once it was called in ``steps`` steps
-    the pipeline ends, and the block with it. Afterwards the pipeline, its scheduler, its modules and the random state
-    of the CPU are what they were, whatever happened in the block.
+class Probing(Proxy):
+    """A proxy whose networks are not run: noise of the right shape and dtype is their answer.
 
     Args:
         pipeline: A diffusers pipeline, with its components on any device.
-        component: Name of the denoiser among the pipeline's components; the others run as ever.
-        steps: How many steps to record.
-        imitation: One that answered for this denoiser before, to spare its start.
+        parts: The modules whose calls are answered, by name; the others run as ever.
+    """
 
-    Yields:
-        The calls so far.
+    def __init__(self, pipeline: Any, parts: Mapping[str, torch.nn.Module]):
+        self._parts = parts
+        super().__init__(pipeline)
+
+    def record(self, run: Callable[[Any], Any], seed: int | None = None) -> None:
+        """Calls ``run`` with the proxy pipeline until ``Enough`` is raised.
+
+        Args:
+            run: Calls the pipeline that it is given.
+            seed: Of torch's generator, whose state is afterwards what it was; None to leave it as it is.
+
+        Raises:
+            Exception: What the pipeline raises.
+        """
+        with torch.random.fork_rng(devices=[]), self.running():
+            self._own["_progress_bar_config"] = {"disable": True}
+            if seed is not None:
+                torch.manual_seed(seed)
+            try:
+                run(self.pipeline)
+            except Enough:
+                if hasattr(self._pipeline, "maybe_free_model_hooks"):
+                    self._pipeline.maybe_free_model_hooks()  # a pipeline's own last act
+
+    def replaces(self, name: str, part: Any) -> bool:
+        """The given modules, and the pipeline's scheduler."""
+        return name == "scheduler" or any(part is one for one in self._parts.values())
+
+    def bind(self, module: torch.nn.Module, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """The arguments of a call by their names in ``forward``."""
+        return bind(inspect.signature(type(unwrap(module)).forward), module, *args, **kwargs)
+
+
+class Recorder(Probing):
+    """The calls of one denoiser so far, and the step that the pipeline is at.
+
+    Args:
+        pipeline: The pipeline.
+        component: Name of the denoiser.
+        steps: How many steps to record.
+        probe: Answers in the place of the denoiser.
+    """
+
+    def __init__(self, pipeline: Any, component: str, steps: int, probe: ShapeProbe | None = None):
+        denoiser = find_denoiser(pipeline, component)
+        self.calls: list[Call] = []
+        self._wanted, self._probe = steps, probe or ShapeProbe(denoiser)
+        self._step = self._branch = 0
+        super().__init__(pipeline, {component: denoiser})
+
+    def answer(self, name: str, module: Any, *args: Any, **kwargs: Any) -> Any:
+        """Notes a call of the denoiser, and answers it with noise."""
+        arguments = self.bind(module, *args, **kwargs)
+        copies = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone(), arguments)
+        answer = self._probe(arguments)
+        shape = next(tuple(leaf.shape) for leaf in pytree.tree_leaves(answer) if isinstance(leaf, torch.Tensor))
+        self.calls.append(Call(copies, self._step, self._branch, shape))
+        self._branch += 1
+        return answer
+
+    def step(self, scheduler: Any, own_step: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Steps, and notes the time; ends the run after enough steps."""
+        passed = torch.as_tensor(inspect.signature(own_step).bind(*args, **kwargs).arguments.get("timestep", ()))
+        time = float(passed) if passed.numel() == 1 else None
+        result = own_step(*args, **kwargs)
+        self.calls[:] = [replace(call, time=time) if call.step == self._step else call for call in self.calls]
+        self._step, self._branch = self._step + 1, 0
+        if len({call.step for call in self.calls}) >= self._wanted:
+            raise Enough
+        return result
+
+
+def record_calls(
+    pipeline: Any, component: str, run: Callable[[Any], Any], steps: int = STEPS, probe: ShapeProbe | None = None
+) -> list[Call]:
+    """Records the calls of a denoiser.
+
+    ``run`` is given a proxy of the pipeline, which ends the run once its denoiser was called in ``steps`` steps. The
+    pipeline, its scheduler and its modules are not touched, and may run elsewhere at the same time; the random state
+    of the CPU is afterwards what it was.
+
+    Args:
+        pipeline: A diffusers pipeline, with its components on any device.
+        component: Name of the denoiser among the pipeline's components.
+        run: Calls the pipeline that it is given.
+        steps: How many steps to record.
+        probe: One that answered for this denoiser before, to spare its start.
 
     Raises:
         ZeusError: The pipeline has no such denoiser, or did not call it.
+        Exception: What the pipeline raises.
     """
-    denoiser = find_denoiser(pipeline, component)
-    recorder = _Recorder(pipeline, denoiser, steps, imitation or Imitation(denoiser))
-    attributes, own_class = dict(vars(pipeline)), type(denoiser)
-    cut = False
-    try:
-        with torch.random.fork_rng(devices=[]):
-            # The class, not `forward`: accelerate's hooks replace that before and after a run.
-            denoiser.__class__ = subclass(own_class, __call__=recorder.replace_call(own_class.__call__))
-            # Past __setattr__, which writes the pipeline's config.
-            vars(pipeline)["scheduler"] = recorder.count_steps(pipeline.scheduler)
-            vars(pipeline)["_progress_bar_config"] = {"disable": True}
-            yield recorder.calls
-    except Enough:
-        cut = True
-    finally:
-        denoiser.__class__ = own_class
-        vars(pipeline).clear()
-        vars(pipeline).update(attributes)
-    if cut and hasattr(pipeline, "maybe_free_model_hooks"):
-        pipeline.maybe_free_model_hooks()  # a pipeline's own last act
+    recorder = Recorder(pipeline, component, steps, probe)
+    recorder.record(run)
     if not recorder.calls:
         raise ZeusError(
             f"component: got {component}, which the pipeline did not call; expected its denoiser. "
             "Name another one, or run enough steps to reach it."
         )
+    return recorder.calls
 
 
 def find_denoiser(pipeline: Any, component: str) -> torch.nn.Module:
@@ -96,9 +158,8 @@ def find_denoiser(pipeline: Any, component: str) -> torch.nn.Module:
     Raises:
         ZeusError: The component is missing or not a module, or the pipeline has no scheduler.
     """
-    check_single(pipeline)
-    parts = pipeline.components
-    modules = {name: part for name, part in parts.items() if isinstance(part, torch.nn.Module)}
+    check_pipeline(pipeline)
+    modules = list_modules(pipeline)
     if component not in modules:
         raise ZeusError(
             f"component: got {component}; expected one of {', '.join(sorted(modules))}, the modules of this "
@@ -107,86 +168,24 @@ def find_denoiser(pipeline: Any, component: str) -> torch.nn.Module:
     return modules[component]
 
 
-def check_single(pipeline: Any) -> None:
-    """Refuses anything but a diffusers pipeline with one loop.
+def list_modules(pipeline: Any) -> dict[str, torch.nn.Module]:
+    """The components of a pipeline that are modules."""
+    return {name: part for name, part in pipeline.components.items() if isinstance(part, torch.nn.Module)}
+
+
+def check_pipeline(pipeline: Any) -> None:
+    """Refuses anything but a plain diffusers pipeline with one loop.
 
     Raises:
-        ZeusError: It has no scheduler, or is made of other pipelines.
+        ZeusError: It has no scheduler, is made of other pipelines, or is accelerated.
     """
-    from diffusers import DiffusionPipeline
-
-    attributes = vars(pipeline) if hasattr(pipeline, "__dict__") else {}
-    if parts := sorted(name for name, part in attributes.items() if isinstance(part, DiffusionPipeline)):
-        raise ZeusError(
-            f"pipeline: got a {type(pipeline).__name__}, which is made of the pipelines {' and '.join(parts)}; "
-            f"expected a pipeline with one loop. Export one of them, such as pipeline.{parts[0]}."
-        )
+    kind = type(pipeline).__name__
+    if is_stand_in(pipeline):
+        raise ZeusError(f"pipeline: got a {kind} that is accelerated; expected what it was made of. Export that.")
+    check_single(pipeline, "Export")
     components = getattr(pipeline, "components", None)
     if not isinstance(components, dict) or components.get("scheduler") is None:
         raise ZeusError(
-            f"pipeline: got a {type(pipeline).__name__}; expected a diffusers pipeline with a scheduler. "
+            f"pipeline: got a {kind}; expected a diffusers pipeline with a scheduler. "
             "Load one with DiffusionPipeline.from_pretrained()."
         )
-
-
-class _Recorder:
-    """The calls so far, and the step that the pipeline is at."""
-
-    def __init__(self, pipeline: Any, denoiser: torch.nn.Module, steps: int, imitation: Imitation):
-        self.calls: list[Call] = []
-        self._pipeline, self._wanted, self._imitation = pipeline, steps, imitation
-        self._signature = inspect.signature(type(unwrap(denoiser)).forward)
-        self._step = self._branch = 0
-
-    def replace_call(self, original: Callable) -> Callable:
-        """The denoiser's ``__call__`` while it is recorded."""
-
-        def call(module, *args, **kwargs):
-            if find_pipeline() not in (None, self._pipeline):  # another one that shares the module
-                return original(module, *args, **kwargs)
-            arguments = bind(self._signature, module, *args, **kwargs)
-            copies = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone(), arguments)
-            answer = self._imitation(arguments)
-            shape = next(tuple(leaf.shape) for leaf in pytree.tree_leaves(answer) if isinstance(leaf, torch.Tensor))
-            self.calls.append(Call(copies, self._step, self._branch, shape))
-            self._branch += 1
-            return answer
-
-        return call
-
-    def count_steps(self, scheduler: Any) -> Any:
-        """A copy of the scheduler that reports its steps; copies of the copy do too."""
-        own_step = type(scheduler).step
-        signature = inspect.signature(own_step)
-
-        @functools.wraps(own_step)  # pipelines read its signature
-        def step(scheduler, *args, **kwargs):
-            told = torch.as_tensor(signature.bind(scheduler, *args, **kwargs).arguments.get("timestep", ()))
-            time = float(told) if told.numel() == 1 else None
-            result = own_step(scheduler, *args, **kwargs)
-            self.calls[:] = [replace(call, time=time) if call.step == self._step else call for call in self.calls]
-            self._step, self._branch = self._step + 1, 0
-            if len({call.step for call in self.calls}) >= self._wanted:
-                raise Enough
-            return result
-
-        counting = copy.deepcopy(scheduler)
-        counting.__class__ = subclass(type(scheduler), step=step)
-        return counting
-
-
-def subclass(base: type, **methods: Callable) -> type:
-    """A class that a pipeline takes for ``base``."""
-    return type(base.__name__, (base,), {**methods, "__module__": base.__module__, "__qualname__": base.__qualname__})
-
-
-def find_pipeline() -> Any:
-    """The diffusers pipeline that is calling, the innermost if one runs another; None if it is some other code."""
-    from diffusers import DiffusionPipeline
-
-    frame = sys._getframe(1)
-    while frame is not None:
-        if isinstance(owner := frame.f_locals.get("self"), DiffusionPipeline):
-            return owner
-        frame = frame.f_back  # type: ignore[assignment]
-    return None

@@ -9,9 +9,10 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.export.agreement import Case, list_cases
 from zeus_trt.export.capture import Capture
 from zeus_trt.export.runs import Settings
-from zeus_trt.runtime.bundle.manifest import SymbolSpec, Verification
+from zeus_trt.runtime.bundle.manifest import Verification
 from zeus_trt.runtime.bundle.relation import Relation
 from zeus_trt.runtime.bundle.size_rules import SizeRules
+from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec
 
 _MOST_SIZES = 4  # that a relation may rule out to be tried at each of them
 _SIDES = ("height", "width")

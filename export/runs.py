@@ -9,10 +9,10 @@ import torch
 
 from zeus_trt.errors import ZeusError, say_cause
 from zeus_trt.export.axes import Slot
-from zeus_trt.export.imitation import Imitation
 from zeus_trt.export.recorder import Call, record_calls
+from zeus_trt.export.shape_probe import ShapeProbe
 from zeus_trt.export.timestep import find_timestep_scale
-from zeus_trt.runtime.bundle.manifest import OUTPUT_NAME
+from zeus_trt.runtime.bundle.tensor_spec import OUTPUT_NAME
 from zeus_trt.runtime.pipelines.arguments import Arguments, flatten
 
 
@@ -63,17 +63,17 @@ def record_run(
     component: str,
     settings: Settings,
     change: Mapping[str, Any] | None = None,
-    imitation: Imitation | None = None,
+    probe: ShapeProbe | None = None,
 ) -> Run:
-    """Runs the pipeline at ``settings.base`` with ``change``, its denoiser imitated.
+    """Runs the pipeline at ``settings.base`` with ``change``, a probe in the place of its denoiser.
 
     Raises:
         ZeusError: A setting that the pipeline refuses, or calls that differ in their arguments or change one that is
             no tensor.
     """
     setting = {**settings.base, **(change or {})}
-    with say_failure(setting), record_calls(pipeline, component, imitation=imitation) as calls:
-        settings.run(pipeline, **setting)
+    with say_failure(setting):
+        calls = record_calls(pipeline, component, lambda proxy: settings.run(proxy, **setting), probe=probe)
     flat = _flatten(calls)
     changing: dict[str, tuple[int, ...]] = {}
     for call, arguments in zip(calls, flat, strict=True):

@@ -6,8 +6,9 @@ from typing import Any
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.arguments import OTHER_PROMPT, PROMPT
+from zeus_trt.export.labels import count_labels
 from zeus_trt.export.pipeline_call import PER_PROMPT, SEED, MissingArgument, PipelineCall, find_call, runs
-from zeus_trt.export.recorder import check_single
+from zeus_trt.export.recorder import check_pipeline
 from zeus_trt.export.runs import Settings
 
 _TEXT_LENGTHS = ("max_sequence_length",)
@@ -34,7 +35,7 @@ def choose_settings(
     Raises:
         ZeusError: A pipeline of several loops, an argument that it does not take, or one that cannot be made.
     """
-    check_single(pipeline)
+    check_pipeline(pipeline)
     given = _check_given(pipeline, dict(arguments or {}))
     takes = inspect.signature(pipeline.__call__).parameters
     fixed: dict[str, Any] = {"output_type": "latent"} if "output_type" in takes else {}
@@ -56,6 +57,7 @@ def choose_settings(
             unseen = [portrait, square, {"width": height + step}]
     else:
         del base["height"], base["width"]
+        check_sized(pipeline, base, sizes)
     varied = {name: value for name, value in varied.items() if name not in asked}
     if frames:
         varied["num_frames"] = frames[1]
@@ -67,6 +69,14 @@ def choose_settings(
         varied = _keep_what_runs(pipeline, call, base, varied)
     unseen = _restrict(unseen, varied)
     return Settings(base, varied, _choose_content(base), call), tuple(unseen)
+
+
+def check_sized(pipeline: Any, base: Mapping[str, Any], sizes: Sequence[tuple[int, int]]) -> None:
+    """Raises ZeusError for sizes of a pipeline whose base setting has none: they would have no effect."""
+    if sizes and "height" not in base:
+        raise ZeusError(
+            f"sizes: got some for a {type(pipeline).__name__}, which runs at one size; expected none. Leave them out."
+        )
 
 
 def _restrict(unseen: Sequence[Mapping[str, Any]], varied: Collection[str]) -> list[dict[str, Any]]:
@@ -116,7 +126,7 @@ def _choose_rows(
     """The settings of two rows, what makes them three, and what the pipeline then runs with; one row if need be."""
     takes = inspect.signature(pipeline.__call__).parameters
     failure = None
-    for rows in _list_rows(takes, given):
+    for rows in _list_rows(pipeline, takes, given):
         try:
             return rows, find_call(pipeline, {**fixed, **rows[0]}, given)
         except MissingArgument as error:
@@ -125,10 +135,14 @@ def _choose_rows(
     raise failure
 
 
-def _list_rows(takes: Collection[str], given: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+def _list_rows(
+    pipeline: Any, takes: Collection[str], given: dict[str, Any]
+) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """Ways to ask for two rows, each with what asks for three instead; the last asks for one."""
-    if "class_labels" in takes:  # DiT: the batch is that of the labels, the size is fixed
-        return [({"class_labels": [1, 2]}, {"class_labels": [1, 2, 3]})]
+    counts = [count for part in pipeline.components.values() if (count := count_labels(part))]
+    if "class_labels" in takes and counts:  # the batch is that of the labels, the size is fixed
+        labels = [label % counts[0] for label in (1, 2, 3)]
+        return [({"class_labels": labels[:2]}, {"class_labels": labels})]
     if "prompt" not in takes:
         name = "batch_size" if "batch_size" in takes else "batch"
         return [({name: 2}, {name: 3}), ({name: 1}, {})]

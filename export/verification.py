@@ -1,22 +1,22 @@
-"""Verifying a graph in the precision that it was exported in."""
+"""Verifying a graph in the precision that it was exported in, and tracing its model again."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from zeus_trt.errors import ZeusError, say_cause
-from zeus_trt.export.agreement import Case, allowed, compare, list_all_cases, list_cases, list_model_cases
+from zeus_trt.export.agreement import Case, compare, list_all_cases, list_cases
 from zeus_trt.export.capture import Capture, capture
 from zeus_trt.export.description import digest_weights
-from zeus_trt.export.flat import FlatDenoiser
-from zeus_trt.export.loading import is_pipeline, load_pipeline
-from zeus_trt.export.model import describe_model, load_model
+from zeus_trt.export.flat import FlatDenoiser, trace_flat
+from zeus_trt.export.loading import load_pipeline
 from zeus_trt.export.overflow import find_blocks_to_keep, find_nonfinite
 from zeus_trt.export.precision import TOLERANCES, cast_capture, cast_inputs, cast_module
 from zeus_trt.export.runs import Settings
-from zeus_trt.export.settings import choose_settings
+from zeus_trt.export.settings import check_sized, choose_settings
 from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.bundle.manifest import Manifest, Verification
 from zeus_trt.runtime.bundle.size_rules import SizeRules
@@ -51,7 +51,7 @@ def verify_graph(
     cases, tolerance = tuple(cases), TOLERANCES[precision] if tolerance is None else tolerance
     eager = cast_module(captured.denoiser, torch.float32)
     if precision == "fp32":
-        return compare(eager, OnnxRuntimeEngine(onnx), cases, "onnxruntime", tolerance)
+        return compare(eager, OnnxRuntimeEngine(onnx), cases, "onnxruntime", tolerance, leave=captured.border.leave)
     cast = cast_capture(captured, precision, keep_fp32)
     flat = FlatDenoiser(cast)
 
@@ -62,11 +62,12 @@ def verify_graph(
     def explain(case: Case) -> str:
         return _explain(captured, cast, keep_fp32, case, precision)
 
-    records = compare(eager, run_twin, cases, f"eager-{precision}", tolerance, explain)
+    check = partial(compare, eager, cases=cases, tolerance=tolerance, explain=explain, leave=captured.border.leave)
+    records = check(engine=run_twin, backend=f"eager-{precision}")
     if precision == "bf16":
         _parse(onnx)
         return records
-    return records + compare(eager, OnnxRuntimeEngine(onnx), cases, "onnxruntime", tolerance, explain)
+    return records + check(engine=OnnxRuntimeEngine(onnx), backend="onnxruntime")
 
 
 def verify_bundle(
@@ -97,31 +98,60 @@ def verify_bundle(
         ZeusError: No bundle, another model, a size that the model refuses, or what ``verify_graph`` raises.
     """
     bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
-    manifest = bundle.manifest
-    if isinstance(model, str | Path) and not is_pipeline(model):
-        if sizes:
-            raise ZeusError("sizes: got some for a bare model folder, whose size is fixed; expected none. Omit them.")
-        loaded = load_model(model)
-        _check_model(manifest, loaded.weights_sha256)
-        captured, cases = describe_model(loaded), allowed(list_model_cases(loaded), SizeRules.of(manifest))
+    manifest, rules = bundle.manifest, SizeRules.of(bundle.manifest)
+    pipeline = load_pipeline(model) if isinstance(model, str | Path) else model
+    if settings is None:
+        settings, unseen = choose_settings(pipeline, arguments=arguments)
+    check_sized(pipeline, settings.base, sizes)
+    captured = _capture_again(manifest, pipeline, settings)
+    if sizes:
+        changes = [{"height": height, "width": width} for height, width in sizes]
+        cases = _check_cases(list_cases(captured, pipeline, settings, changes), rules)
     else:
+        cases = list_all_cases(captured, pipeline, settings, unseen, rules)
+    graph = manifest.find_graph()
+    return verify_graph(captured, bundle.graph(), cases, graph.precision, graph.keep_fp32, tolerance)
+
+
+def choose_trace(
+    bundle: str | Path | Bundle, model: Any, arguments: Mapping[str, Any] | None = None
+) -> Callable[[], torch.export.ExportedProgram] | None:
+    """A function that gives ``build_engine`` the bundle's denoiser as an exported program; None without a model.
+
+    Args:
+        bundle: The bundle, or its folder.
+        model: What it was exported from, as in ``export_model``.
+        arguments: Those of the export, if it was given some.
+    """
+    if model is None:
+        return None
+
+    def trace() -> torch.export.ExportedProgram:
+        manifest = (bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)).manifest
         pipeline = load_pipeline(model) if isinstance(model, str | Path) else model
-        if settings is None:
-            settings, unseen = choose_settings(pipeline, arguments=arguments)
-        captured = capture(pipeline, settings, manifest.component)
-        _check_model(manifest, digest_weights(captured.denoiser))
-        rules = SizeRules.of(manifest)
-        if sizes:
-            changes = [{"height": height, "width": width} for height, width in sizes]
-            cases = _check_cases(list_cases(captured, pipeline, settings, changes), rules)
-        else:
-            cases = list_all_cases(captured, pipeline, settings, unseen, rules)
-    if [spec.name for spec in captured.inputs] != [spec.name for spec in manifest.inputs]:
+        captured = _capture_again(manifest, pipeline, choose_settings(pipeline, arguments=arguments)[0])
+        graph = manifest.find_graph()
+        return trace_flat(cast_capture(captured, graph.precision, graph.keep_fp32))
+
+    return trace
+
+
+def _capture_again(manifest: Manifest, pipeline: Any, settings: Settings) -> Capture:
+    """The call that a bundle was exported from; a model with other weights or inputs is refused."""
+    captured = capture(pipeline, settings, manifest.component)
+    digest = digest_weights(captured.denoiser)[0]
+    if digest != manifest.weights_sha256:
         raise ZeusError(
-            f"model: got inputs {', '.join(spec.name for spec in captured.inputs)}; expected those of the bundle, "
-            f"{', '.join(spec.name for spec in manifest.inputs)}. Give the settings of the export, or export it again."
+            f"model: got weights with digest {digest[:12]}; expected {manifest.weights_sha256[:12]}, those that "
+            f"{manifest.model} was exported from. Give that model, or export this one."
         )
-    return verify_graph(captured, bundle.onnx, cases, manifest.precision, manifest.keep_fp32, tolerance)
+    found, expected = ([spec.name for spec in inputs] for inputs in (captured.inputs, manifest.inputs))
+    if found != expected:
+        raise ZeusError(
+            f"model: got inputs {', '.join(found)}; expected those of the bundle, {', '.join(expected)}. Give the "
+            "settings of the export, or export it again."
+        )
+    return captured
 
 
 def _check_cases(cases: Iterable[Case], rules: SizeRules) -> Iterator[Case]:
@@ -129,14 +159,6 @@ def _check_cases(cases: Iterable[Case], rules: SizeRules) -> Iterator[Case]:
     for case in cases:
         rules.check(case.inputs)
         yield case
-
-
-def _check_model(manifest: Manifest, weights_sha256: str) -> None:
-    if weights_sha256 != manifest.weights_sha256:
-        raise ZeusError(
-            f"model: got weights with digest {weights_sha256[:12]}; expected {manifest.weights_sha256[:12]}, those "
-            f"that {manifest.model} was exported from. Give that model, or export this one."
-        )
 
 
 def _explain(captured: Capture, cast: Capture, keep_fp32: Sequence[str], case: Case, precision: str) -> str:

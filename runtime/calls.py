@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -41,16 +41,6 @@ class Stopwatch:
         return self._seconds + sum(start.elapsed_time(end) for start, end in self._marks) / 1000
 
 
-class Border(Protocol):
-    """Converts between the solver's latents and those of the engine."""
-
-    def enter(self, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Inputs of the engine."""
-
-    def leave(self, output: torch.Tensor) -> torch.Tensor:
-        """The part of the engine's output that the solver reads."""
-
-
 class ModelCall:
     """The denoiser of one trajectory, as its loop calls it at full steps.
 
@@ -60,7 +50,6 @@ class ModelCall:
         stepper: The trajectory; its ``index`` decides whether a call is guided, and names the step in errors.
         conditioning: Constant inputs of the engine, each (batch, ...).
         latents_name: The engine's name for the noisy latents.
-        border: Between the solver's latents and the engine's; by default they are the same.
         guidance: Maps the denoiser to a guided one, such as ``ClassifierFreeGuidance``; none by default.
         interval: Evaluations that are guided; all by default.
         on_call: Called after every full step.
@@ -73,12 +62,11 @@ class ModelCall:
         conditioning: Mapping[str, torch.Tensor] | None = None,
         latents_name: str = "sample",
         *,
-        border: Border | None = None,
         guidance: Callable[[Denoiser], Denoiser] | None = None,
         interval: range | None = None,
         on_call: Callable[[], None] | None = None,
     ):
-        self._engine, self._stepper, self._border, self._on_call = engine, stepper, border, on_call
+        self._engine, self._stepper, self._on_call = engine, stepper, on_call
         self._conditioning, self._latents_name = dict(conditioning or {}), latents_name
         self._guided = guidance(self._call_engine) if guidance else None
         self._interval = interval
@@ -121,7 +109,6 @@ class ModelCall:
         self.calls += 1
         if self._guided:  # guidance may read latents and timestep again after the engine has overwritten them
             inputs |= {name: inputs[name].clone() for name in (self._latents_name, "timestep") if name in inputs}
-        inputs = self._border.enter(inputs) if self._border else inputs
         constant = [inputs[name] for name in self._conditioning if name in inputs]
         before = _read_versions(constant)
         output = self._watch.run(self._engine, **inputs)
@@ -132,7 +119,7 @@ class ModelCall:
             )
         if not isinstance(output, torch.Tensor):
             raise ZeusError(f"denoiser: got {type(output).__name__} from it; expected a tensor. Return that alone.")
-        return self._border.leave(output) if self._border else output
+        return output
 
 
 def _read_versions(tensors: Sequence[torch.Tensor]) -> list[int]:

@@ -2,16 +2,15 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime.bundle.manifest import Manifest, SymbolSpec, TensorSpec
+from zeus_trt.runtime.bundle.manifest import Manifest
 from zeus_trt.runtime.bundle.relation import Relation
 from zeus_trt.runtime.bundle.size_rules import check_sizes
-from zeus_trt.runtime.latents import constant_axes, name_constant
+from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec, TensorSpec
 
 
 class Sizes:
@@ -69,10 +68,7 @@ def _is_usable(name: str, tensor: torch.Tensor) -> torch.Tensor:
 
 def list_conditioning(manifest: Manifest) -> dict[str, TensorSpec]:
     """The inputs of a model besides latents and timestep, by name."""
-    specs = {spec.name: spec for spec in manifest.inputs[2:]}
-    if constant := name_constant(manifest):
-        specs[constant] = replace(manifest.latents, name=constant, axes=constant_axes(manifest))
-    return specs
+    return {spec.name: spec for spec in manifest.inputs[2:]}
 
 
 def check_names(thing: str, given: Any, expected: Mapping[str, TensorSpec], optional: Sequence[str] = ()) -> None:

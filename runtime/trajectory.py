@@ -7,13 +7,13 @@ from typing import Any
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime.bundle.manifest import Manifest, TensorSpec
+from zeus_trt.runtime.bundle.manifest import Manifest
 from zeus_trt.runtime.bundle.size_rules import SizeRules
+from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
 from zeus_trt.runtime.calls import ModelCall
 from zeus_trt.runtime.conditioning import Sizes, check_labels, check_names, count_rows, list_conditioning
 from zeus_trt.runtime.denoiser import Denoiser
 from zeus_trt.runtime.guidance import ClassifierFreeGuidance
-from zeus_trt.runtime.latents import LatentsBorder
 from zeus_trt.runtime.loop import run, start_stepper, walk
 from zeus_trt.runtime.noise import draw_from, make_generators
 from zeus_trt.runtime.request import SettledRequest, expect
@@ -66,7 +66,7 @@ class Trajectory:
         self._device = device or given
         self._specs = list_conditioning(manifest)
         self._by_row = {name for name, spec in self._specs.items() if spec.axes[:1] == manifest.latents.axes[:1]}
-        self._border = LatentsBorder(manifest)
+        _check_steppable(manifest)
         check_names("conditioning", request.conditioning, self._specs, optional=(_EMBEDDED,))
         self._sizes = Sizes(manifest.symbols, manifest.relations, manifest.latents.axes[0])
         self._generators = make_generators(request.seed)
@@ -127,13 +127,13 @@ class Trajectory:
     def _make_call(self, stepper: Stepper) -> ModelCall:
         return ModelCall(
             self._engine, stepper, self.conditioning, self._manifest.latents.name,
-            border=self._border, guidance=self._guidance,
+            guidance=self._guidance,
             interval=self.request.guidance.steps(len(self.request.plan)), on_call=self._on_call,
         )  # fmt: skip
 
     def _check_noise(self) -> torch.Tensor:
         request, manifest = self.request, self._manifest
-        spec = TensorSpec("noise", "float32", manifest.state_axes or manifest.latents.axes)
+        spec = TensorSpec("noise", "float32", manifest.latents.axes)
         seeds = [] if isinstance(request.seed, int) else [len(request.seed)]
         if request.noise is not None:
             self._sizes.check(spec, request.noise)
@@ -222,7 +222,7 @@ class Trajectory:
         return {"class_labels": torch.full((batch,), labels.null, device=self._device)}
 
     def _check_start(self, start: Start, noise: torch.Tensor) -> None:
-        spec = TensorSpec("start latents", "float32", self._manifest.state_axes or self._manifest.latents.axes)
+        spec = TensorSpec("start latents", "float32", self._manifest.latents.axes)
         self._sizes.check(spec, start.latents)
         if start.mask is not None:
             mask = start.mask
@@ -235,3 +235,11 @@ class Trajectory:
                 )
             if not bool(((mask >= 0) & (mask <= 1)).all()):
                 raise ZeusError("mask: got values outside of 0..1; expected 1 where it is painted anew. Change it.")
+
+
+def _check_steppable(manifest: Manifest) -> None:
+    if manifest.unsteppable:
+        raise ZeusError(
+            f"denoiser: got one that no solver can step, since {manifest.unsteppable}; expected one of the solver's "
+            "latents and timestep. Wrap the engine in such a denoiser, and use run_steps()."
+        )

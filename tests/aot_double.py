@@ -4,28 +4,31 @@ import json
 import os
 import stat
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
 from engine_samples import SPEC, write_engine
+from toy_bundle import make_manifest
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import Bundle
 from zeus_trt.runtime.bundle.engine_folder import AOT_INDUCTOR
 from zeus_trt.runtime.bundle.engine_profile import ShapeRange
 from zeus_trt.runtime.bundle.engine_record import FILE_NAME, Target
-from zeus_trt.runtime.bundle.manifest import ONNX_FILE, FileEntry, TensorSpec
+from zeus_trt.runtime.bundle.manifest import FileEntry, graph_name
+from zeus_trt.runtime.bundle.precision import Precision
+from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
 from zeus_trt.runtime.engines.choose import choose_engine
 from zeus_trt.runtime.engines.hardware import find_cpu
 
 HERE = replace(
-    SPEC, backend=AOT_INDUCTOR, backend_version=torch.__version__, precision="fp32", target=Target((find_cpu().sm,)),
+    SPEC, backend=AOT_INDUCTOR, backend_version=torch.__version__, precision=Precision.FP32,
+    target=Target((find_cpu().sm,)),
     profile={"sample": ShapeRange((1, 2), (1, 2), (4, 2)), "timestep": ShapeRange((1,), (1,), (4,))}, options={},
 )  # fmt: skip
-MANIFEST = SimpleNamespace(
-    inputs=(TensorSpec("sample", "float32", ("batch", 2), "latents"), TensorSpec("timestep", "float32", ("batch",))),
-    symbols=(), weights_sha256=HERE.weights_sha256, files={ONNX_FILE: FileEntry(1, HERE.graph_sha256)},
+MANIFEST = replace(
+    make_manifest(latents=TensorSpec("sample", "float32", ("batch", 2), "latents")), symbols=(),
+    weights_sha256=HERE.weights_sha256, files={graph_name("fp32"): FileEntry(1, HERE.graph_sha256)},
 )  # fmt: skip
 
 

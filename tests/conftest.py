@@ -11,7 +11,7 @@ import torch
 from bundle_cache import fetch_bundle
 from checkout import MODELS, ROOT
 
-from zeus_trt.export import export_bundle, export_pipeline
+from zeus_trt.export import export_model
 from zeus_trt.runtime import Bundle, OnnxRuntimeEngine, Session
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -46,7 +46,7 @@ def digits_bundle(cached_bundle):
 
     @functools.cache
     def fetch(name: str) -> Path:
-        return cached_bundle(f"digits-{name}", lambda path: export_bundle(MODELS / f"digits-{name}", path))
+        return cached_bundle(f"digits-{name}", lambda path: export_model(MODELS / f"digits-{name}", path))
 
     return fetch
 
@@ -61,7 +61,7 @@ def family_bundle(cached_bundle):
 
         def make(path: Path) -> None:
             settings = {"settings": family.settings, "unseen": family.unseen, "steps": (10,)}
-            export_pipeline(family.make(), path, precision=precision, **settings)
+            export_model(family.make(), path, precision=precision, **settings)
 
         return Bundle.open(cached_bundle(f"{name}-{precision}", make))
 
@@ -83,7 +83,7 @@ def open_session(digits_bundle):
 
     def open_one(name: str, scheduler=None) -> Session:
         bundle = Bundle.open(digits_bundle(name))
-        return Session(bundle, engine=OnnxRuntimeEngine(bundle.onnx, num_threads=1), scheduler=scheduler)
+        return Session(bundle, engine=OnnxRuntimeEngine(bundle.graph(), num_threads=1), scheduler=scheduler)
 
     return open_one
 
@@ -113,7 +113,7 @@ def tiny_model(tmp_path_factory):
 @pytest.fixture(scope="session")
 def export_tiny(cached_bundle, tiny_model):
     """Exports ``tiny_model``; gives a new copy at each call."""
-    return lambda: Bundle.open(cached_bundle("tiny", lambda path: export_bundle(tiny_model, path)))
+    return lambda: Bundle.open(cached_bundle("tiny", lambda path: export_model(tiny_model, path)))
 
 
 @pytest.fixture(scope="session")
@@ -127,4 +127,4 @@ def tiny_pipeline(tmp_path_factory):
 @pytest.fixture(scope="session")
 def export_tiny_pipeline(cached_bundle, tiny_pipeline):
     """Exports ``tiny_pipeline``; gives a new copy at each call."""
-    return lambda: Bundle.open(cached_bundle("tiny-sd", lambda path: export_pipeline(tiny_pipeline, path)))
+    return lambda: Bundle.open(cached_bundle("tiny-sd", lambda path: export_model(tiny_pipeline, path)))

@@ -2,16 +2,16 @@
 
 from hashlib import sha256
 
-from zeus_trt.runtime.bundle.engine_folder import Needs
 from zeus_trt.runtime.bundle.engine_profile import ShapeRange
 from zeus_trt.runtime.bundle.engine_record import FILE_NAME, EngineRecord, EngineSpec, Target
 from zeus_trt.runtime.bundle.engine_trust import sign
+from zeus_trt.runtime.bundle.precision import Precision
 from zeus_trt.runtime.bundle.signing_key import make_key
 
 SPEC = EngineSpec(
     backend="tensorrt",
     backend_version="11.4.0.1",
-    precision="fp16",
+    precision=Precision.FP16,
     profile={"sample": ShapeRange((1, 4, 8, 8), (2, 4, 8, 8), (4, 4, 8, 8)), "timestep": ShapeRange((1,), (2,), (4,))},
     target=Target(("sm_86",), "NVIDIA RTX A6000"),
     graph_sha256="a" * 64,
@@ -19,7 +19,7 @@ SPEC = EngineSpec(
     options={"optimization_level": 3, "version_compatible": False, "hardware_compatible": False},
     exporter_version="0.1.0",
 )
-NEEDS = Needs("tensorrt", "11.4.0.1", "sm_86", "a" * 64, "b" * 64)
+ASKED = EngineSpec("tensorrt", "11.4.0.1", Precision.FP16, {}, Target(("sm_86",)), "a" * 64, "b" * 64)
 
 
 def make_record(spec=SPEC, data=b"engine", seconds=1.5):

@@ -15,18 +15,16 @@ import torch
 from small_bundle import STEPS, list_file, write_bundle
 
 from zeus_trt.arrays import read_arrays
-from zeus_trt.calibration.gram import Gram
-from zeus_trt.evaluation.cell_cache import CellCache, Record, digest
-from zeus_trt.evaluation.cells import read_plan
+from zeus_trt.calibration.trajectory_stats import TrajectoryStats
 from zeus_trt.evaluation.timing import Run
+from zeus_trt.evaluation.variant_cache import Record, VariantCache, digest
+from zeus_trt.evaluation.variants import NamedPlan
 from zeus_trt.export.precision import count_numbers
 from zeus_trt.runtime import Bundle, Session
-from zeus_trt.runtime.bundle.manifest import DIGEST, SCHEDULER_FILE, Manifest, solver_name
-from zeus_trt.runtime.bundle.manifest import digest as digest_manifest
+from zeus_trt.runtime.bundle.manifest import DIGEST, SCHEDULER_FILE, Manifest, seal, solver_name
 from zeus_trt.runtime.scheduler import load_scheduler, read_config
 from zeus_trt.zeus_graph import Plan, Predictor, SamplingProgram, SolverProgram, fold, json_file, trace
-from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan, Measured
-from zeus_trt.zeus_graph.calibrated_plan import read_plan as read_calibrated
+from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan, Measured, read_plan
 
 PLAN = Plan("FFXRF")
 
@@ -71,7 +69,7 @@ def _read_signed(file: Path) -> None:
         data = json.loads(file.read_bytes())
         if isinstance(data, dict):
             data.pop(DIGEST, None)
-            file.write_text(json.dumps({**data, DIGEST: digest_manifest(data)}))
+            file.write_text(seal(data))
     _open_bundle(file)
 
 
@@ -93,24 +91,28 @@ def _make_calibrated() -> Any:
     ).to_json()  # fmt: skip
 
 
-def _write_gram(folder: Path) -> Path:
+def _write_stats(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     products, responses = np.ones((2, 3, 3)), np.full((2, 1, 3), np.nan)
-    Gram(products, responses, (0, 1), {"a": 1}, 10).save(folder / "gram.npz")
-    return folder / "gram.npz"
+    TrajectoryStats(products, responses, (0, 1), {"a": 1}, 10).save(folder / "stats.npz")
+    return folder / "stats.npz"
 
 
 _MEANING = {"cell": 1}
 
 
-def _write_cell(name: str) -> Callable[[Path], Path]:
+def _write_variant(name: str) -> Callable[[Path], Path]:
     def write(folder: Path) -> Path:
         run = Run(1.0, 0.5, 0.5, 1.0, None, 5, 5, 0, "onnxruntime", "step", str(PLAN))
         record = Record((run,), torch.ones(1, 1, 2, 2), torch.ones(1, 3, 2, 2), (0.0,), None)
-        CellCache(folder / "cells").save(digest(_MEANING), record, _MEANING)
+        VariantCache(folder / "cells").save(digest(_MEANING), record, _MEANING)
         return folder / "cells" / f"{digest(_MEANING)}.{name}"
 
     return write
+
+
+def _load_variant(file: Path) -> Any:
+    return VariantCache(file.parent).load(file.stem)
 
 
 def _make_sampling() -> Any:
@@ -119,8 +121,15 @@ def _make_sampling() -> Any:
 
 READERS: tuple[Reader, ...] = (
     Reader("bundle: manifest", _open_bundle, _bundle_file("manifest.json")),
-    Reader("bundle: graph", lambda file: _open_listed(file, file.parent), _bundle_file("denoiser.onnx")),
-    Reader("bundle: weights", lambda file: _open_listed(file, file.parent), _bundle_file("denoiser.onnx.data"), True),
+    Reader(
+        "bundle: graph", lambda file: _open_listed(file, file.parents[2]), _bundle_file("graphs/fp32/denoiser.onnx")
+    ),
+    Reader(
+        "bundle: weights",
+        lambda file: _open_listed(file, file.parents[2]),
+        _bundle_file("graphs/fp32/denoiser.onnx.data"),
+        True,
+    ),
     Reader("bundle: scheduler", lambda file: _open_listed(file, file.parents[1]), _bundle_file(SCHEDULER_FILE)),
     Reader("bundle: solver", lambda file: _open_listed(file, file.parents[1]), _bundle_file(solver_name(STEPS))),
     Reader("manifest", lambda file: Manifest.from_json(file.read_bytes()), _bundle_file("manifest.json")),
@@ -136,11 +145,16 @@ READERS: tuple[Reader, ...] = (
         _write_json("predictor.json", Predictor.from_table({2: {0: -1.0, 1: 2.0}}).to_json),
     ),
     Reader("calibrated plan", CalibratedPlan.load, _write_json("calibrated.json", _make_calibrated)),
-    Reader("calibrated plan, given", lambda file: read_calibrated(str(file)), _write_json("c.json", _make_calibrated)),
-    Reader("plan of a comparison", lambda file: read_plan(str(file)), _write_json("c.json", _make_calibrated)),
-    Reader("recorded trajectories", Gram.load, _write_gram),
-    Reader("arrays", lambda file: read_arrays(file, "arrays"), _write_gram),
-    Reader("measured cell", lambda file: CellCache(file.parent).load(file.stem), _write_cell("json"), True),
-    Reader("tensors of a cell", lambda file: CellCache(file.parent).load(file.stem), _write_cell("safetensors"), True),
-    Reader("precision of weights", count_numbers, _write_cell("safetensors")),
+    Reader("calibrated plan, given", lambda file: read_plan(str(file)), _write_json("c.json", _make_calibrated)),
+    Reader("plan of a comparison", lambda file: NamedPlan.read(str(file)), _write_json("c.json", _make_calibrated)),
+    Reader("recorded trajectories", TrajectoryStats.load, _write_stats),
+    Reader("arrays", lambda file: read_arrays(file, "arrays"), _write_stats),
+    Reader("measured variant", lambda file: VariantCache(file.parent).load(file.stem), _write_variant("json"), True),
+    Reader(
+        "tensors of a variant",
+        lambda file: VariantCache(file.parent).load(file.stem),
+        _write_variant("safetensors"),
+        True,
+    ),
+    Reader("precision of weights", count_numbers, _write_variant("safetensors")),
 )

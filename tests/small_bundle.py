@@ -11,13 +11,16 @@ from onnx import TensorProto, helper, numpy_helper
 
 from zeus_trt.export.folder import seal, write_solvers
 from zeus_trt.files import digest_file
-from zeus_trt.runtime.bundle.manifest import ONNX_FILE, Manifest, SymbolSpec, TensorSpec, Verification
+from zeus_trt.runtime.bundle.manifest import Graph, Manifest, Verification, graph_name
+from zeus_trt.runtime.bundle.precision import Precision
+from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec, TensorSpec
 
 STEPS = 5
+GRAPH = graph_name("fp32")
 LATENTS = (1, 4, 4)  # channels, height, width
 
 
-def make_graph(location: str | None = f"{ONNX_FILE}.data") -> onnx.ModelProto:
+def make_graph(location: str | None = f"{Path(GRAPH).name}.data") -> onnx.ModelProto:
     """``model_output = sample * scale + timestep[:, None, None, None]``, its scale in the file ``location``."""
     scale = numpy_helper.from_array(np.full(LATENTS, 0.1, np.float32), "scale")
     shape = numpy_helper.from_array(np.array([-1, 1, 1, 1], np.int64), "shape")
@@ -48,15 +51,16 @@ def make_manifest() -> Manifest:
         inputs=(sample, TensorSpec("timestep", "float32", ("batch",), "timestep")),
         output=TensorSpec("model_output", "float32", ("batch", *LATENTS), "output"),
         symbols=(SymbolSpec("batch", (1, 2)),), labels=None,
-        verification=(Verification("onnxruntime", (2, *LATENTS), "float32", 1e-7, 1e-7),), versions={}, guidance="none",
+        graphs=(Graph(Precision.FP32, (), (Verification("onnxruntime", (2, *LATENTS), "float32", 1e-7, 1e-7),)),),
+        versions={}, guidance="none",
     )  # fmt: skip
 
 
 def write_bundle(folder: Path) -> Path:
     """Writes the bundle into a new folder."""
-    folder.mkdir(parents=True)
-    (folder / ONNX_FILE).write_bytes(make_graph().SerializeToString())
-    (folder / f"{ONNX_FILE}.data").write_bytes(np.full(LATENTS, 0.1, np.float32).tobytes())
+    (folder / GRAPH).parent.mkdir(parents=True)
+    (folder / GRAPH).write_bytes(make_graph().SerializeToString())
+    (folder / f"{GRAPH}.data").write_bytes(np.full(LATENTS, 0.1, np.float32).tobytes())
     write_solvers(diffusers.EulerDiscreteScheduler(), (STEPS,), folder)
     seal(make_manifest(), folder)
     return folder

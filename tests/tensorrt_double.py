@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import pytest
 import torch
-from engine_samples import NEEDS, write_engine
+from engine_samples import ASKED, write_engine
 
 from zeus_trt.runtime.bundle.engine_folder import find_engine
-from zeus_trt.runtime.bundle.manifest import TensorSpec
+from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
 from zeus_trt.runtime.engines import tensorrt as tensorrt_engine
 
 TENSORS = {"sample": "HALF", "timestep": "FLOAT", "model_output": "HALF"}
@@ -161,4 +161,4 @@ def captures(double, monkeypatch):
 @pytest.fixture
 def engine_file(tmp_path):
     write_engine(tmp_path)
-    return find_engine(tmp_path, NEEDS)
+    return find_engine(tmp_path, ASKED)

@@ -11,7 +11,6 @@ from safetensors.torch import save_file
 
 from zeus_trt.errors import ZeusError, say_cause
 from zeus_trt.export.loading import load_pipeline
-from zeus_trt.export.model import load_model
 from zeus_trt.export.precision import count_numbers
 from zeus_trt.runtime.scheduler import load_scheduler, make_scheduler, read_config
 
@@ -91,7 +90,7 @@ def test_only_models_are_built(tiny_model, tmp_path, changes):
     model = shutil.copytree(tiny_model, tmp_path / "model")
     edit_json(model / "unet" / "config.json", **changes)
     with pytest.raises(ZeusError, match="got the class") as caught:
-        load_model(model)
+        load_pipeline(model)
     assert str(caught.value).isprintable()
 
 

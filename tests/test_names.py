@@ -11,7 +11,7 @@ from tiny_images import build_dit
 from tiny_subjects import CALIBRATED, write_calibrated
 
 import zeus_trt
-from zeus_trt.evaluation.cells import NamedPlan, read_plan
+from zeus_trt.evaluation.variants import NamedPlan
 from zeus_trt.runtime import run_steps
 from zeus_trt.zeus_graph import Plan, Predictor, fold, trace
 
@@ -76,8 +76,8 @@ def test_a_calibrated_plan_brings_its_predictor(file):
     for run in (lambda: last(plan, "reuse"), lambda: fold(solver, plan, "zeus")):
         with pytest.raises(zeus_trt.ZeusError, match="beside a calibrated plan"):
             run()
-    assert read_plan(plan) == NamedPlan(CALIBRATED, letters, plan.predictor)
-    assert read_plan(letters).predictor is None
+    assert NamedPlan.read(plan) == NamedPlan(CALIBRATED, plan)
+    assert NamedPlan.read(letters).plan.predictor is None
 
 
 def test_sessions_and_pipelines_take_it(file, flow_session):

@@ -51,13 +51,13 @@ def test_wheel_holds_one_package(wheel):
 def test_wheel_works_outside_the_checkout(site, tmp_path):
     code = (
         "import zeus_trt, zeus_trt.export, zeus_trt.calibration, importlib.resources as r\n"
-        "from zeus_trt.export import load_model\n"
+        "from zeus_trt.export import load_pipeline\n"
         "folder = r.files('zeus_trt.demo_models') / 'digits-unet-flow'\n"
-        "print(zeus_trt.__file__, load_model(folder).name)"
+        "print(zeus_trt.__file__, type(load_pipeline(folder).denoiser).__name__)"
     )
     environment = {**os.environ, "PYTHONPATH": str(site)}
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.stdout.split() == [str(site / "zeus_trt" / "__init__.py"), "digits-unet-flow"], done.stderr
+    assert done.stdout.split() == [str(site / "zeus_trt" / "__init__.py"), "UNet2DModel"], done.stderr
 
 
 def test_the_tests_of_the_sdist_run(built, site, tmp_path):

@@ -7,7 +7,9 @@ import diffusers
 import torch
 
 from zeus_trt.runtime import Bundle, Manifest, Session
-from zeus_trt.runtime.bundle.manifest import Labels, SymbolSpec, TensorSpec
+from zeus_trt.runtime.bundle.manifest import Graph, Labels
+from zeus_trt.runtime.bundle.precision import Precision
+from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec, TensorSpec
 
 SAMPLE = TensorSpec("sample", "float32", ("batch", 4, "height", "width"), "latents")
 TIMESTEP = TensorSpec("timestep", "float32", ("batch",), "timestep")
@@ -21,8 +23,8 @@ def make_manifest(*conditioning, latents=SAMPLE, output_axes=None, **changes):
     output = TensorSpec("model_output", "float32", output_axes or latents.axes, "output")
     symbols = (SymbolSpec("batch", (2,)), SymbolSpec("height", (8,), multiple_of=2), SymbolSpec("width", (8,), 2))
     return Manifest(
-        "toy", "unet", "Toy", {}, "", "epsilon", (latents, TIMESTEP, *conditioning), output, symbols, None, (), {},
-        **{"state_axes": latents.axes, **changes},
+        "toy", "unet", "Toy", {}, "", "epsilon", (latents, TIMESTEP, *conditioning), output, symbols, None,
+        (Graph(Precision.FP32),), {}, **changes,
     )  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
 import torch
 
-from zeus_trt.evaluation.subject import EngineFacts, Subject
+from zeus_trt.evaluation.comparison import EngineFacts
+from zeus_trt.evaluation.subject import Subject
 from zeus_trt.evaluation.workload import SessionWorkload
 from zeus_trt.runtime import Bundle
 

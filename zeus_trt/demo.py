@@ -28,17 +28,17 @@ def run_demo(
         on_run: Called with the number of full steps after every run.
         say: Takes a line of progress.
     """
-    from zeus_trt.evaluation.cells import make_cells
+    from zeus_trt.comparing import open_compared
     from zeus_trt.evaluation.compare import compare
-    from zeus_trt.evaluation.subject import open_subject
+    from zeus_trt.evaluation.options import MeasureOptions
+    from zeus_trt.evaluation.variants import Grid, make_variants
     from zeus_trt.repeat import write_command
 
     say("exporting the digits model to ONNX, and verifying it (10-20 s) ...")
     with as_file(files("zeus_trt.demo_models") / "digits-unet-flow") as model:
-        subject = open_subject(model, folder=output, seed=7)
+        subject = open_compared(model, output, backends=("onnxruntime",), seed=7)
     say(f"sampling {num_images} digits with r = 0, 2, 3, 4 ...")
-    cells = make_cells(subject.workload, ratios=(0, 2, 3, 4), steps=(50,))
-    return compare(
-        subject, cells, num_images=num_images, rounds=rounds, output=output, timed_images=1, on_run=on_run,
-        command=write_command("demo", run_demo, output=output, num_images=num_images, rounds=rounds),
-    )  # fmt: skip
+    options = MeasureOptions(num_images, rounds, timed_images=1)
+    command = write_command("demo", run_demo, output=output, num_images=num_images, rounds=rounds)
+    variants = make_variants(subject.workload, Grid())
+    return compare(subject, variants, options, output=output, on_run=on_run, command=command)

@@ -60,47 +60,46 @@ class Diagnosis:
 
 def examine() -> Diagnosis:
     """Looks at this machine; imports nothing heavier than torch and ONNX Runtime."""
+    backends = (
+        _examine_onnxruntime(),
+        _examine_aot_inductor(),
+        _examine_tensorrt("tensorrt", "tensorrt", needs_gpu=True),
+        _examine_tensorrt("tensorrt-rtx", "tensorrt-rtx-cu13-bindings", needs_gpu=False),
+    )
+    return Diagnosis(describe_machine(), backends, _find_problems())
+
+
+def _can_export() -> bool:
+    return all(find_version(name) for name in ("diffusers", "onnx", "onnxscript"))
+
+
+def _examine_onnxruntime() -> Backend:
+    package, runs = _package("onnxruntime", "onnxruntime-gpu"), _has_cpu_provider()
+    return Backend("onnxruntime", package, _can_export(), runs, "" if runs else "pip install 'zeus-trt[onnxruntime]'")
+
+
+def _examine_aot_inductor() -> Backend:
+    compiler = bool(shutil.which(os.environ.get("CXX", "g++")))
+    advice = "" if compiler else "install a C++ compiler"
+    return Backend("aot-inductor", f"torch {find_version('torch')}", _can_export() and compiler, True, advice)
+
+
+def _examine_tensorrt(name: str, package: str, needs_gpu: bool) -> Backend:
+    """TensorRT, or TensorRT-RTX.
+
+    Args:
+        name: The backend, and the extra of pip.
+        package: The library.
+        needs_gpu: Whether building needs the GPU.
+    """
     import torch
 
-    exports = all(find_version(name) for name in ("diffusers", "onnx", "onnxscript"))
-    polygraphy, gpu = bool(find_version("polygraphy")), torch.cuda.is_available()
-    tensorrt, rtx = find_version("tensorrt"), find_version("tensorrt-rtx-cu13-bindings")
-    compiler = shutil.which(os.environ.get("CXX", "g++"))
-    untested = "untested on hardware by us"
-    return Diagnosis(
-        describe_machine(),
-        (
-            Backend(
-                "onnxruntime",
-                _package("onnxruntime", "onnxruntime-gpu"),
-                exports,
-                _has_cpu_provider(),
-                "" if _has_cpu_provider() else "pip install 'zeus-trt[onnxruntime]'",
-            ),
-            Backend(
-                "aot-inductor",
-                f"torch {find_version('torch')}",
-                exports and bool(compiler),
-                True,
-                "" if compiler else "install a C++ compiler",
-            ),
-            Backend(
-                "tensorrt",
-                _package("tensorrt"),
-                bool(tensorrt and polygraphy and gpu),
-                bool(tensorrt and gpu),
-                f"{_advise(tensorrt and polygraphy, 'tensorrt', gpu)}{untested}",
-            ),
-            Backend(
-                "tensorrt-rtx",
-                _package("tensorrt-rtx-cu13-bindings"),
-                bool(rtx and polygraphy),
-                bool(rtx and gpu),
-                f"{_advise(rtx and polygraphy, 'tensorrt-rtx', gpu)}{untested}",
-            ),
-        ),
-        _find_problems(),
-    )
+    gpu, library = torch.cuda.is_available(), bool(find_version(package))
+    installed = library and bool(find_version("polygraphy"))
+    steps = [] if installed else [f"pip install 'zeus-trt[{name}]'"]
+    steps += [] if gpu else ["needs an NVIDIA GPU to run"]
+    advice = "; ".join([*steps, "untested on hardware by us"])
+    return Backend(name, _package(package), installed and (gpu or not needs_gpu), library and gpu, advice)
 
 
 def _find_problems() -> tuple[str, ...]:
@@ -121,12 +120,6 @@ def _fit(line: str, width: int, indent: int = 14) -> str:
         drop_whitespace=True, replace_whitespace=False,
     )  # fmt: skip
     return "\n".join(wrapped)
-
-
-def _advise(installed: object, extra: str, gpu: bool) -> str:
-    steps = [] if installed else [f"pip install 'zeus-trt[{extra}]'"]
-    steps += [] if gpu else ["needs an NVIDIA GPU to run"]
-    return "".join(f"{step}; " for step in steps)
 
 
 def _has_cpu_provider() -> bool:

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from PIL import Image
 
 DEFAULT_STEPS = 50
-_COLOURS = {"F": "#1f4e79", "X": "#e08a1e", "R": "#c9c9c9"}
-_MEANINGS = {"F": "full", "X": "extrapolated", "R": "reused"}
 
 
 @dataclass(frozen=True)
@@ -36,26 +34,22 @@ class Planned:
         """A strip of full, extrapolated and reused steps over the solver's sigmas (over the steps without a solver)."""
         import io
 
-        from matplotlib.figure import Figure
-        from matplotlib.patches import Patch
         from PIL import Image
+
+        from zeus_trt.evaluation.plots import COLOURS, add_legend, encode_figure, make_figure
 
         sigmas = self.solver.sigmas if self.solver else None
         grid = list(sigmas or range(len(self.plan)))
-        figure = Figure(figsize=(10, 1.9), layout="constrained")
-        axes = figure.add_subplot()
-        axes.vlines(grid, 0, 1, colors=[_COLOURS[kind] for kind in self.plan.steps], linewidth=3.5)
+        figure, axes = make_figure(height=1.9, width=10)
+        axes.vlines(grid, 0, 1, colors=[COLOURS[kind] for kind in self.plan.steps], linewidth=3.5)
         axes.set(yticks=[], ylim=(0, 1), xlabel="sigma" if sigmas else "step")
         if sigmas:
             axes.set_xscale("log" if min(grid) > 0 and max(grid) > 4 else "linear")
             axes.invert_xaxis()
-        axes.spines[["top", "left", "right"]].set_visible(False)
+        axes.spines["left"].set_visible(False)
         axes.set_title(f"{self.plan.nfe} of {len(self.plan)} steps full", loc="left", fontsize=10, pad=8)
-        patches = [Patch(color=colour, label=_MEANINGS[kind]) for kind, colour in _COLOURS.items()]
-        figure.legend(handles=patches, loc="outside upper right", ncols=3, frameon=False, fontsize=9)
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", dpi=120)
-        return Image.open(buffer).convert("RGB")
+        add_legend(figure, fontsize=9)
+        return Image.open(io.BytesIO(encode_figure(figure, dpi=120))).convert("RGB")
 
 
 def make_plan(

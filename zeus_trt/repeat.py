@@ -2,23 +2,26 @@
 
 import inspect
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 
-def write_command(name: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> str:
+def write_command(
+    name: str, function: Callable[..., Any] | Sequence[Callable[..., Any]], *arguments: Any, **options: Any
+) -> str:
     """The ``zeus-trt`` command of a function that has the command's options as keywords, quoted for a shell.
 
     Args:
         name: Of the command.
-        function: Its defaults are left out.
+        function: Its defaults are left out; or several, of which the first that has an option counts.
         arguments: Of the command.
-        options: By their names in ``function``; lists are written with commas.
+        options: By their names; lists are written with commas.
     """
-    defaults = inspect.signature(function).parameters
+    functions = [function] if callable(function) else list(function)
+    defaults = {name: p.default for one in reversed(functions) for name, p in inspect.signature(one).parameters.items()}
     words = ["zeus-trt", name, *map(str, arguments)]
     for option, value in options.items():
-        if value is not None and value != defaults[option].default:
+        if value is not None and value != defaults[option]:
             text = ",".join(map(str, value)) if isinstance(value, list | tuple | range) else str(value)
             words += [f"--{option.replace('_', '-')}", text]
     return shlex.join(words)

@@ -9,7 +9,7 @@ from typing import Any
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError, escape
 from zeus_trt.files import digest_file, recover
-from zeus_trt.runtime.bundle.manifest import FILE_NAME, ONNX_FILE, SCHEDULER_FILE, FileEntry, Manifest, solver_name
+from zeus_trt.runtime.bundle.manifest import FILE_NAME, SCHEDULER_FILE, FileEntry, Graph, Manifest, solver_name
 from zeus_trt.runtime.bundle.onnx_references import list_references
 from zeus_trt.runtime.scheduler import parse_config
 
@@ -60,18 +60,17 @@ class Bundle:
         bundle._check_references()
         return bundle
 
-    @property
-    def onnx(self) -> Path:
-        """The denoiser's graph, with its weights beside it.
+    def graph(self, precision: str | None = None) -> Path:
+        """The denoiser's ONNX graph in a precision, by default the first, with its weights beside it.
 
         Raises:
-            ZeusError: A file has changed since the bundle was opened.
+            ZeusError: The bundle has no such graph, or a file of it has changed since the bundle was opened.
         """
-        for name in self.manifest.files:
-            file = self._find(name)
-            if self._stamps.get(name) != _stamp(file):
+        graph = self.manifest.find_graph(precision).file
+        for name in (name for name in self.manifest.files if name.startswith(graph)):
+            if self._stamps.get(name) != _stamp(self._find(name)):
                 self._check(name)
-        return self.path / ONNX_FILE
+        return self.path / graph
 
     @property
     def scheduler_config(self) -> dict[str, Any]:
@@ -106,7 +105,6 @@ class Bundle:
     def describe(self) -> str:
         """The bundle's content for a person, a line per fact."""
         manifest = self.manifest
-        errors = (f"{'x'.join(map(str, v.shape))}: {v.relative_error:.1e}" for v in manifest.verification)
         lines = {
             "model": [f"{manifest.model}/{manifest.component} ({manifest.denoiser_class})"],
             "weights": [f"sha256 {manifest.weights_sha256[:16]}"],
@@ -115,7 +113,7 @@ class Bundle:
             "inputs": [str(spec) for spec in manifest.inputs],
             "output": [str(manifest.output)],
             "labels": [f"0..{manifest.labels.count - 1}, null {manifest.labels.null}" if manifest.labels else "none"],
-            "error to eager": [", ".join(errors) or "not measured"],
+            "error to eager": [f"{graph.precision}: {_list_errors(graph)}" for graph in manifest.graphs],
             "made by": [", ".join(f"{name} {version}" for name, version in manifest.versions.items())],
             "files": [", ".join(f"{name} ({entry.size / 2**20:.1f} MiB)" for name, entry in manifest.files.items())],
         }
@@ -146,18 +144,25 @@ class Bundle:
         self._stamps[name] = before
 
     def _check_references(self) -> None:
-        try:
-            references = list_references(self._find(ONNX_FILE))
-        except (OSError, ValueError) as error:
-            raise ZeusError(
-                f"bundle: got {ONNX_FILE}, which cannot be read ({error}); expected an ONNX graph. "
-                "Export the model again."
-            ) from error
-        if other := sorted(references - self.manifest.files.keys()):
-            raise ZeusError(
-                f"bundle: got a graph that reads {', '.join(other)}; expected files that the manifest lists. "
-                "Export the model again."
-            )
+        for graph in self.manifest.graphs:
+            try:
+                references = list_references(self._find(graph.file))
+            except (OSError, ValueError) as error:
+                raise ZeusError(
+                    f"bundle: got {graph.file}, which cannot be read ({error}); expected an ONNX graph. "
+                    "Export the model again."
+                ) from error
+            folder = graph.file.rpartition("/")[0]
+            if other := sorted(name for name in references if f"{folder}/{name}" not in self.manifest.files):
+                raise ZeusError(
+                    f"bundle: got a graph that reads {', '.join(other)}; expected files that the manifest lists. "
+                    "Export the model again."
+                )
+
+
+def _list_errors(graph: Graph) -> str:
+    errors = (f"{'x'.join(map(str, record.shape))}: {record.relative_error:.1e}" for record in graph.verification)
+    return ", ".join(errors) or "not measured"
 
 
 def _locate(folder: Path, name: str) -> Path:

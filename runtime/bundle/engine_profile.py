@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime.bundle.manifest import SymbolSpec
+from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec
 
 
 @dataclass(frozen=True)

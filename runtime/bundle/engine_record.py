@@ -3,14 +3,15 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from zeus_trt import strict_json
-from zeus_trt.runtime.bundle.engine_profile import ShapeRange
+from zeus_trt.runtime.bundle.engine_profile import Profile, ShapeRange
+from zeus_trt.runtime.bundle.precision import Precision
 
-FORMAT = 1
+FORMAT = 2
 FILE_NAME = "engine.json"
 
 _ADVICE = "Build the engine again."
@@ -40,10 +41,12 @@ class Target:
 class EngineSpec:
     """Everything that changes an engine: two engines of one spec are interchangeable.
 
+    A question leaves ``exporter_version`` and ``options`` empty, and ``profile`` where any serves.
+
     Args:
         backend: ``tensorrt``, ``tensorrt-rtx`` or ``aot-inductor``.
         backend_version: Version of the library that builds it.
-        precision: ``fp32``, ``fp16`` or ``bf16``; that of the graph.
+        precision: That of its graph.
         profile: Shapes it takes, per input.
         target: What it runs on.
         graph_sha256: Digest of the bundle's ONNX graph.
@@ -54,13 +57,13 @@ class EngineSpec:
 
     backend: str
     backend_version: str
-    precision: str
-    profile: Mapping[str, ShapeRange]
+    precision: Precision
+    profile: Profile
     target: Target
     graph_sha256: str
     weights_sha256: str
-    options: Mapping[str, bool | int | float | str | None]
-    exporter_version: str
+    options: Mapping[str, bool | int | float | str | None] = field(default_factory=dict)
+    exporter_version: str = ""
 
     @property
     def key(self) -> str:
@@ -90,6 +93,8 @@ class EngineRecord:
     signature: str = ""
 
     def __post_init__(self) -> None:
+        if not self.spec.exporter_version:
+            raise ValueError("its spec does not say what made it")
         if self.size < 0:
             raise ValueError("an engine has less than no bytes")
         if self.file in ("", "..") or Path(self.file).name != self.file or "\\" in self.file or "\0" in self.file:
@@ -117,41 +122,68 @@ class EngineRecord:
         return strict_json.build(data, cls, FILE_NAME, advice=_ADVICE)
 
 
-def explain(found: EngineSpec, wanted: EngineSpec) -> tuple[str, ...]:
-    """Why ``found`` cannot replace ``wanted``, a field at a time; nothing if their keys are equal."""
-    reasons = []
-    for name in (spec.name for spec in fields(EngineSpec)):
-        old, new = getattr(found, name), getattr(wanted, name)
-        if old != new:
-            reasons += _explain_field(name, old, new)
+def explain(found: EngineSpec, asked: EngineSpec) -> tuple[str, ...]:
+    """Why an engine cannot serve, a field at a time; nothing if it can.
+
+    Args:
+        found: What the engine was made of.
+        asked: What it must be made of. As a question, engines that were built to run on later libraries or other GPUs,
+            or for wider shapes, serve as well.
+    """
+    reasons, is_question = [], not asked.exporter_version
+    for name in (one.name for one in fields(EngineSpec)):
+        old, new = getattr(found, name), getattr(asked, name)
+        if old == new or (is_question and (not new or _serves(name, found, asked))):
+            continue
+        if name in ("profile", "options"):
+            parts = sorted(new if is_question else {*old, *new})
+            parts = [part for part in parts if not _agree(old.get(part), new.get(part), is_question)]
+            reasons += [_PHRASES[name].format(part=part, old=_say(old, part), new=_say(new, part)) for part in parts]
+        elif name == "target" and is_question:
+            this = "CPU" if new.sms[0].startswith("cpu") else "GPU"
+            reasons.append(f"built for {old}, this {this} is {new}")
+        else:
+            reasons.append(_PHRASES[name].format(old=str(old)[:_LONGEST], new=str(new)[:_LONGEST]))
     return tuple(reasons)
 
 
+_AMPERE = 80  # TensorRT's AMPERE_PLUS runs from here on
+_LONGEST = 60
 _PHRASES = {
-    "backend": "built by {old}, now {new}",
-    "backend_version": "built by version {old} of its library, now {new}",
-    "precision": "built in {old}, now {new}",
-    "target": "built for {old}, now {new}",
-    "graph_sha256": "built from another graph ({old}, now {new})",
-    "weights_sha256": "built from other weights ({old}, now {new})",
-    "exporter_version": "built by zeus-trt {old}, now {new}",
+    "backend": "built by {old}, asked for {new}",
+    "backend_version": "built by version {old} of its library, this one is {new}",
+    "precision": "built in {old}, asked for {new}",
+    "profile": "built for {part} {old}, asked for {new}",
+    "target": "built for {old}, asked for {new}",
+    "graph_sha256": "built from another graph than the bundle's ({old:.12}, now {new:.12})",
+    "weights_sha256": "built from other weights than the bundle's ({old:.12}, now {new:.12})",
+    "options": "built with {part} {old}, asked for {new}",
+    "exporter_version": "built by zeus-trt {old}, this one is {new}",
 }
 
 
-def _explain_field(name: str, old: Any, new: Any) -> list[str]:
-    if name == "profile":
-        return [f"{input} was {_say(old, input)}, now {_say(new, input)}" for input in _differing(old, new)]
-    if name == "options":
-        return [f"option {option} was {_say(old, option)}, now {_say(new, option)}" for option in _differing(old, new)]
-    if name.endswith("_sha256"):
-        old, new = old[:12], new[:12]
-    return [_PHRASES[name].format(old=old, new=new)]
+def _serves(name: str, found: EngineSpec, asked: EngineSpec) -> bool:
+    """Whether an engine serves although this field differs from what is asked."""
+    if name == "backend_version":
+        built, here = _split(found.backend_version), _split(asked.backend_version)
+        return bool(found.options.get("version_compatible")) and built[:1] == here[:1] and built <= here
+    if name == "target":
+        others = [sm for sm in asked.target.sms if sm not in found.target.sms]
+        runs = all(sm.startswith("sm_") and int(sm.removeprefix("sm_")) >= _AMPERE for sm in others)
+        return not others or (bool(found.options.get("hardware_compatible")) and runs)
+    return False
 
 
-def _differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    return sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+def _agree(old: Any, new: Any, is_question: bool) -> bool:
+    takes = is_question and isinstance(old, ShapeRange) and old.takes(new.min)
+    return takes or old == new
 
 
-def _say(values: Mapping[str, Any], name: str) -> str:
-    value = values.get(name, "absent")
-    return f"{value} (best at {'x'.join(map(str, value.opt))})" if isinstance(value, ShapeRange) else str(value)
+def _split(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("+")[0].split(".") if part.isdigit())
+
+
+def _say(values: Mapping[str, Any], part: str) -> str:
+    value = values.get(part, "absent")
+    is_range = isinstance(value, ShapeRange) and value.min != value.max
+    return f"{value} (best at {'x'.join(map(str, value.opt))})" if is_range else str(value)

@@ -5,27 +5,25 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from fractions import Fraction
-from math import isqrt
 from typing import Any
 
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError, escape
 from zeus_trt.runtime.bundle.manifest_check import check_manifest, check_sizes
+from zeus_trt.runtime.bundle.precision import Precision
 from zeus_trt.runtime.bundle.relation import Relation
+from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec, TensorSpec
 
-FORMAT = 1
+FORMAT = 2
 DIGEST = "manifest_sha256"
 FILE_NAME = "manifest.json"
-ONNX_FILE = "denoiser.onnx"
 SCHEDULER_FILE = "scheduler/scheduler_config.json"
-OUTPUT_NAME = "model_output"
-AREA = "height x width"
-DTYPES = ("float32", "float16", "bfloat16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool")
 
 _THING = "manifest"
 _ADVICE = "Export the model again."
-_FRACTION = re.compile(r"-?[0-9]{1,12}(/[1-9][0-9]{0,11})?")
+_AGAIN = "export the model again: `zeus-trt export MODEL -o BUNDLE --overwrite`."
+_ZEROS = "0" * 64
+_SEAL = re.compile(rb'("%b"\s*:\s*")[0-9a-f]{64}' % DIGEST.encode())
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -34,85 +32,9 @@ def solver_name(num_steps: int) -> str:
     return f"solvers/{num_steps}.json"
 
 
-def name_dtype(tensor: Any) -> str:
-    """Name of a torch tensor's dtype, such as ``float32``."""
-    return str(tensor.dtype).removeprefix("torch.")
-
-
-@dataclass(frozen=True)
-class TensorSpec:
-    """A tensor at the border of the denoiser.
-
-    Args:
-        name: The name in the diffusers ``forward``, or ``model_output``.
-        dtype: Name of a torch dtype, such as ``float32``.
-        axes: One entry per axis: a fixed size, or the name of a symbol such as ``batch``.
-        value: The symbol that an integer is the value of; None for tensors.
-        role: ``latents``, ``timestep``, ``conditioning``, ``size`` (follows from the sizes alone, such as the
-            positions of tokens) or ``fixed`` (never changed); ``output`` for the output.
-    """
-
-    name: str
-    dtype: str
-    axes: tuple[int | str, ...]
-    role: str = "conditioning"
-    value: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.dtype not in DTYPES:
-            raise ValueError(f"{self.name} has the unknown dtype {self.dtype!r}")
-        check_sizes(self.name, *(axis for axis in self.axes if isinstance(axis, int)))
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.dtype} ({', '.join(str(axis) for axis in self.axes)})"
-
-
-@dataclass(frozen=True)
-class SymbolSpec:
-    """A size that varies.
-
-    Args:
-        name: Its name, as in the axes.
-        observed: The sizes it was exported and verified at.
-        multiple_of: What the size must be a multiple of.
-        maximum: The largest size that the graph takes, None without a limit.
-        factors: Symbols that it is a product of, empty for a plain size.
-        scale: What that product is multiplied with, a fraction such as ``1/4``.
-        setting: The argument of the pipeline that moves it; ``height x width`` where it is their product that does.
-        unit: What one more of it is of that argument, such as 8 pixels.
-        offset: The argument less all units: -3 where 13 frames of a video are 4 of its latents.
-        minimum: The smallest size that the graph takes.
-    """
-
-    name: str
-    observed: tuple[int, ...]
-    multiple_of: int = 1
-    maximum: int | None = None
-    factors: tuple[str, ...] = ()
-    scale: str = "1"
-    setting: str = ""
-    unit: str = "1"
-    offset: str = "0"
-    minimum: int = 1
-
-    def __post_init__(self) -> None:
-        check_sizes(self.name, *self.observed, self.multiple_of, 1 if self.maximum is None else self.maximum)
-        if wrong := [text for text in (self.scale, self.unit, self.offset) if not _FRACTION.fullmatch(text)]:
-            raise ValueError(f"{self.name} has {wrong[0]!r}, which is no fraction")
-        if min(Fraction(self.scale), Fraction(self.unit)) <= 0:
-            raise ValueError(f"{self.name} has a scale or unit that is not positive")
-
-    def describe(self, size: int) -> str:
-        """The size, and what it is in the pipeline's own terms: ``128 (1024 pixels)``."""
-        asked = Fraction(self.unit) * size + Fraction(self.offset)
-        if not self.setting or asked == size:
-            return str(size)
-        if self.setting in ("height", "width"):
-            return f"{size} ({asked} pixels)"
-        if self.setting == AREA:
-            side = isqrt(round(asked))
-            return f"{size} ({f'{side}x{side}' if side * side == asked else asked} pixels)"
-        return f"{size} ({self.setting} {asked})"
+def graph_name(precision: str) -> str:
+    """File of the denoiser's graph in a precision; its weights are beside it, in the same name with ``.data``."""
+    return f"graphs/{precision}/denoiser.onnx"
 
 
 @dataclass(frozen=True)
@@ -156,6 +78,26 @@ class Verification:
 
 
 @dataclass(frozen=True)
+class Graph:
+    """The denoiser in one precision. All graphs of a bundle have the same inputs and output.
+
+    Args:
+        precision: Of its weights.
+        keep_fp32: Patterns of the modules that run in float32 all the same.
+        verification: How far its outputs are from those of the eager model.
+    """
+
+    precision: Precision
+    keep_fp32: tuple[str, ...] = ()
+    verification: tuple[Verification, ...] = ()
+
+    @property
+    def file(self) -> str:
+        """Its place in the bundle."""
+        return graph_name(self.precision)
+
+
+@dataclass(frozen=True)
 class FileEntry:
     """Size in bytes and SHA-256 of a file of the bundle."""
 
@@ -169,21 +111,44 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Everything a runtime must know before it opens the engine.
+    """Everything a runtime must know before it opens an engine.
 
-    ``inputs[0]`` is the latents (noisy sample), ``inputs[1]`` the timestep, float32 of
-    shape (batch,); the others are conditioning. ``constants`` are the arguments of the
-    denoiser that are no tensors, baked into the graph, by their place in its ``forward``.
-    ``guidance`` is how the pipeline guides: ``batched`` (one call, the batch doubled), ``sequential`` (a call per
-    branch), ``embedded`` (the denoiser reads the scale as its input ``guidance``,
-    times ``guidance_factor``: 1 for FLUX, 1000 for HunyuanVideo, None if it is not known) or ``none``.
-    ``state_axes`` are the axes of the part of the latents that the solver steps, all of them if empty: an inpainting
-    model takes more channels, which stay. ``precision`` is that of the graph, ``keep_fp32`` the patterns of the modules
-    that run in float32 in it all the same. ``timestep_scale`` is what the scheduler's timesteps are multiplied with
-    (0.001 for FLUX), None where the denoiser reads another time. ``strength_rule`` is how the pipeline's
-    family rounds an image-to-image strength (``STRENGTH_RULES``), None where it takes no strength. ``relations`` are
-    what the sizes must satisfy together, such as ``height > width`` where the model branches on it. ``adapters`` are
-    those that were active or fused in the exported denoiser, name -> scale as ``set_adapters`` takes it.
+    The border of every graph is the solver's: ``inputs[0]`` is the latents as the solver steps them, ``inputs[1]`` the
+    solver's timestep, float32 of shape (batch,); the others are conditioning. Floating-point inputs and the output are
+    float32, whatever the graph computes in.
+
+    Args:
+        model: Name of the model.
+        component: The denoiser's name in its pipeline.
+        denoiser_class: Its class.
+        denoiser_config: Its config.
+        weights_sha256: Digest of its weights, without adapters.
+        prediction_type: What it predicts, in diffusers' words.
+        inputs: Latents, timestep, conditioning.
+        output: The prediction, with the axes of the latents.
+        symbols: The sizes that vary.
+        labels: The class labels, of a class-conditional model.
+        graphs: One per precision; the first is used where none is asked for.
+        versions: Of the libraries that the export used.
+        pipeline_class: Class of the pipeline that it was captured from.
+        constants: Arguments of the denoiser that are no tensors, baked into the graphs, by their place in its
+            ``forward``.
+        guidance: How the pipeline guides: ``batched`` (one call, the batch doubled), ``sequential`` (a call per
+            branch), ``embedded`` (the denoiser reads the scale as its input ``guidance``) or ``none``.
+        guidance_factor: What the scale is multiplied with for that input: 1 for FLUX, 1000 for HunyuanVideo; None if
+            it is not known.
+        timestep_scale: What the graphs multiply the solver's timestep with (0.001 for FLUX).
+        constant_axis: Axis along which the graphs append the input of role ``constant`` to the latents; None without
+            one.
+        variance_axis: Axis along which the denoiser itself returns a learned variance after its prediction, which the
+            graphs drop; None without one.
+        unsteppable: Why no solver can step the graphs, whose border is then the denoiser's own; empty if one can.
+        strength_rule: How the pipeline's family rounds an image-to-image strength (``STRENGTH_RULES``), None where it
+            takes no strength.
+        relations: What the sizes must satisfy together, such as ``height > width`` where the model branches on it.
+        adapters: The scale of each adapter that was active or fused in the exported denoiser, by name.
+        adapters_sha256: Digest of the weights and scales of those that were active; empty without one.
+        files: Size and digest of every file of the export.
     """
 
     model: str
@@ -196,19 +161,20 @@ class Manifest:
     output: TensorSpec
     symbols: tuple[SymbolSpec, ...]
     labels: Labels | None
-    verification: tuple[Verification, ...]
+    graphs: tuple[Graph, ...]
     versions: dict[str, str]
     pipeline_class: str | None = None
     constants: dict[str, Any] = field(default_factory=dict)
     guidance: str = "batched"
     guidance_factor: float | None = None
-    state_axes: tuple[int | str, ...] = ()
-    timestep_scale: float | None = 1.0
-    precision: str = "fp32"
-    keep_fp32: tuple[str, ...] = ()
+    timestep_scale: float = 1.0
+    constant_axis: int | None = None
+    variance_axis: int | None = None
+    unsteppable: str = ""
     strength_rule: str | None = None
     relations: tuple[Relation, ...] = ()
     adapters: dict[str, float] = field(default_factory=dict)
+    adapters_sha256: str = ""
     files: dict[str, FileEntry] = field(default_factory=dict)
 
     @property
@@ -218,12 +184,12 @@ class Manifest:
 
     @property
     def latent_shape(self) -> tuple[int, ...]:
-        """Shape of the latents of one image that the solver steps, without the batch axis.
+        """Shape of the latents of one image, without the batch axis.
 
         Raises:
             ZeusError: The latents have an axis that varies.
         """
-        axes = (self.state_axes or self.latents.axes)[1:]
+        axes = self.latents.axes[1:]
         if moving := [axis for axis in axes if isinstance(axis, str)]:
             raise ZeusError(
                 f"latents: got {self.latents}, whose {', '.join(moving)} may vary; expected fixed sizes. "
@@ -231,9 +197,29 @@ class Manifest:
             )
         return tuple(int(size) for size in axes)
 
+    def find_graph(self, precision: str | None = None) -> Graph:
+        """The graph in a precision; by default the first.
+
+        Raises:
+            ZeusError: The bundle has none in that precision.
+        """
+        found = next((graph for graph in self.graphs if precision in (None, graph.precision)), None)
+        if found is None:
+            there = ", ".join(graph.precision for graph in self.graphs)
+            raise ZeusError(
+                f"precision: got {precision} for a bundle with graphs in {there}; expected one of these. Choose one, "
+                f"or export the model in {precision}."
+            )
+        return found
+
+    @property
+    def precision(self) -> Precision:
+        """That of the first graph."""
+        return self.graphs[0].precision
+
     def describe(self) -> str:
         """Denoiser, inputs that vary, and the worst error to eager, on one line."""
-        worst = max((record.relative_error for record in self.verification), default=None)
+        worst = max((record.relative_error for graph in self.graphs for record in graph.verification), default=None)
         symbols = ", ".join(symbol.name for symbol in self.symbols)
         error = "not measured" if worst is None else f"at most {worst:.1e}"
         where = f" where {' and '.join(map(str, self.relations))}" if self.relations else ""
@@ -244,8 +230,7 @@ class Manifest:
 
         The digest finds accidental changes. It is no signature: who changes the manifest can make another digest.
         """
-        content = {"format": FORMAT, **asdict(self)}
-        return json.dumps({**content, DIGEST: digest(content)}, indent=2, allow_nan=False) + "\n"
+        return seal({"format": FORMAT, **asdict(self)})
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Manifest":
@@ -257,9 +242,9 @@ class Manifest:
         """
         content = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
         data = strict_json.decode(content, _THING, advice=_ADVICE)
-        strict_json.check_format(data, FORMAT, _THING, advice="export the model again.")
+        strict_json.check_format(data, FORMAT, _THING, advice=_AGAIN)
         found = data.pop(DIGEST, None)
-        if found is None or found != digest(data):
+        if found is None or found != _digest(content):
             reason = f"no {DIGEST}" if found is None else f"a {DIGEST} of other content"
             raise ZeusError(
                 f"{_THING}: got {reason}; expected the digest that `zeus-trt export` wrote. The file was changed, or "
@@ -269,7 +254,8 @@ class Manifest:
         manifest = strict_json.build(data, cls, _THING, advice=_ADVICE)
         try:
             check_manifest(manifest)
-            if missing := [name for name in (ONNX_FILE, SCHEDULER_FILE) if name not in manifest.files]:
+            needed = (*(graph.file for graph in manifest.graphs), SCHEDULER_FILE)
+            if missing := [name for name in needed if name not in manifest.files]:
                 raise ValueError(f"its files lack {', '.join(missing)}")
         except ValueError as error:
             raise ZeusError(
@@ -278,6 +264,11 @@ class Manifest:
         return manifest
 
 
-def digest(content: Mapping[str, Any]) -> str:
-    """SHA-256 in hex of a manifest's JSON data; the order of keys and the blanks do not matter."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+def seal(content: Mapping[str, Any]) -> str:
+    """JSON text of a manifest's content with its digest, the SHA-256 of the text with zeros in the digest's place."""
+    text = json.dumps({DIGEST: _ZEROS, **content}, indent=2, allow_nan=False) + "\n"
+    return text.replace(_ZEROS, _digest(text.encode()), 1)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(_SEAL.sub(rb"\g<1>" + _ZEROS.encode(), content, count=1)).hexdigest()

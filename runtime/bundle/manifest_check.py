@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from zeus_trt.runtime.bundle.manifest import Manifest, SymbolSpec
+    from zeus_trt.runtime.bundle.manifest import Manifest
+    from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec
 
 _GUIDANCE = ("batched", "sequential", "embedded", "none")
+_OTHER_FLOATS = ("float16", "bfloat16", "float64")
 _LARGEST = 1 << 31  # of a size
 _LONGEST = 250  # characters of a file's name
-_WEIGHTS = re.compile(r"([0-9a-f]{64}(\+[0-9a-f]{64})*)?")
+_DIGEST = re.compile(r"([0-9a-f]{64})?")
 
 
 def check_manifest(manifest: Manifest) -> None:
@@ -21,13 +23,22 @@ def check_manifest(manifest: Manifest) -> None:
     _check_names("symbol", [symbol.name for symbol in manifest.symbols])
     if len(manifest.inputs) < 2 or len(manifest.latents.axes) < 2 or len(manifest.inputs[1].axes) != 1:
         raise ValueError("its inputs do not begin with latents and a timestep of shape (batch,)")
-    if manifest.state_axes and len(manifest.state_axes) != len(manifest.latents.axes):
-        raise ValueError("its state_axes are not as many as the axes of the latents")
-    check_sizes("state_axes", *(axis for axis in manifest.state_axes if isinstance(axis, int)))
+    if wide := [spec.name for spec in (*manifest.inputs, manifest.output) if spec.dtype in _OTHER_FLOATS]:
+        raise ValueError(f"{wide[0]} has another floating-point type than float32")
+    if not manifest.unsteppable and manifest.output.axes != manifest.latents.axes:
+        raise ValueError("its output has other axes than the latents")
+    axes = [axis for axis in (manifest.constant_axis, manifest.variance_axis) if axis is not None]
+    if any(not 0 < axis < len(manifest.latents.axes) for axis in axes):
+        raise ValueError("its constant_axis or variance_axis is no axis of the latents but the first")
+    if (manifest.constant_axis is not None) != any(spec.role == "constant" for spec in manifest.inputs):
+        raise ValueError("its constant_axis and the role of its inputs do not agree")
+    kinds = [graph.precision for graph in manifest.graphs]
+    if not kinds or len(set(kinds)) < len(kinds):
+        raise ValueError("it has no graph, or two of one precision")
     if manifest.guidance not in _GUIDANCE:
         raise ValueError(f"its guidance is {manifest.guidance!r}, none of {', '.join(_GUIDANCE)}")
-    if not _WEIGHTS.fullmatch(manifest.weights_sha256):
-        raise ValueError("its weights_sha256 is no digest")
+    if not all(_DIGEST.fullmatch(digest) for digest in (manifest.weights_sha256, manifest.adapters_sha256)):
+        raise ValueError("its weights_sha256 or adapters_sha256 is no digest")
     _check_symbols(manifest)
     if wrong := [name for name in manifest.files if not is_plain_name(name)]:
         raise ValueError(f"its files have {wrong[0]!r}, which is no path inside the folder")
@@ -53,7 +64,7 @@ def _check_names(kind: str, names: Sequence[str]) -> None:
 def _check_symbols(manifest: Manifest) -> None:
     known = {symbol.name: symbol for symbol in manifest.symbols}
     specs = (*manifest.inputs, manifest.output)
-    named = {name for spec in specs for name in (*spec.axes, spec.value)} | set(manifest.state_axes)
+    named = {name for spec in specs for name in (*spec.axes, spec.value)}
     named |= {factor for symbol in manifest.symbols for factor in symbol.factors}
     if unknown := sorted(name for name in named if isinstance(name, str) and name not in known):
         raise ValueError(f"it has no symbol {', '.join(unknown)}")

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime.bundle.manifest import Manifest, SymbolSpec
+from zeus_trt.runtime.bundle.manifest import Manifest
 from zeus_trt.runtime.bundle.relation import Relation
+from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec
 from zeus_trt.runtime.denoiser import Denoiser
 
 METADATA = "zeus_trt.sizes"

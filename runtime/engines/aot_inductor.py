@@ -11,12 +11,13 @@ import torch
 from zeus_trt.errors import ZeusError, say_cause
 from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.bundle.engine_file import copy_engine
-from zeus_trt.runtime.bundle.engine_folder import AOT_INDUCTOR, Needs, load_engine
+from zeus_trt.runtime.bundle.engine_folder import AOT_INDUCTOR, ask_engine, load_engine
 from zeus_trt.runtime.bundle.engine_profile import Profile
 from zeus_trt.runtime.bundle.engine_record import EngineRecord
-from zeus_trt.runtime.bundle.manifest import SymbolSpec, TensorSpec
+from zeus_trt.runtime.bundle.precision import Precision
+from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec, TensorSpec
 from zeus_trt.runtime.engines.cuda_graph import CudaGraphs
-from zeus_trt.runtime.engines.engine import Engine, EngineInfo, name_precision
+from zeus_trt.runtime.engines.engine import Engine, EngineInfo
 
 
 class AotEngine(Engine):
@@ -31,6 +32,7 @@ class AotEngine(Engine):
         device: What it was built for.
         cuda_graph: Replay it from a CUDA graph; untested on hardware.
         symbols: What the axes' names are in pixels, for messages.
+        precision: What it computes in.
 
     Raises:
         ZeusError: The package does not load.
@@ -44,6 +46,7 @@ class AotEngine(Engine):
         device: str | torch.device = "cpu",
         cuda_graph: bool = False,
         symbols: Sequence[SymbolSpec] = (),
+        precision: Precision = Precision.FP32,
     ):
         device = torch.device(device)
         if cuda_graph and device.type != "cuda":
@@ -63,7 +66,6 @@ class AotEngine(Engine):
                 f"expected a package for torch {torch.__version__} on {device}. Build it again."
             ) from error
         self._run: Any = CudaGraphs(self._call, device) if cuda_graph else self._call
-        precision = name_precision(next(iter(self._dtypes.values())))
         self.info = EngineInfo(AOT_INDUCTOR, precision, device, profile, package.stat().st_size)
 
     @classmethod
@@ -83,12 +85,15 @@ class AotEngine(Engine):
         manifest = bundle.manifest
 
         def load(path: Path, record: EngineRecord) -> "AotEngine":
+            built = record.spec
             with copy_engine(path, record) as package:
-                engine = cls(package, manifest.inputs, record.spec.profile, device, cuda_graph, manifest.symbols)
+                engine = cls(
+                    package, manifest.inputs, built.profile, device, cuda_graph, manifest.symbols, built.precision
+                )
             engine.record = record
             return engine
 
-        return load_engine(bundle.path, Needs.of(manifest, AOT_INDUCTOR, device, precision=precision), load, trust)
+        return load_engine(bundle.path, ask_engine(manifest, AOT_INDUCTOR, device, precision), load, trust)
 
     def _compute(self, cast: dict[str, torch.Tensor]) -> torch.Tensor:
         device = self.info.device

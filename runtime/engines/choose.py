@@ -33,6 +33,7 @@ def choose_engine(
     device: str | torch.device | None = None,
     cuda_graph: bool = False,
     trust_engines: bool | None = None,
+    precision: str | None = None,
 ) -> tuple[Engine, str]:
     """Opens the best engine that runs here.
 
@@ -43,6 +44,7 @@ def choose_engine(
         cuda_graph: Replay it from a CUDA graph, which saves the launches of a small model; not of ONNX Runtime.
         trust_engines: Load engines that were built on another machine too. They are native code: do so only if you
             trust those who made the bundle. By default ``ZEUS_TRT_TRUST_ENGINES`` (0 or 1) says it.
+        precision: That of the graph; by default the bundle's first.
 
     Returns:
         The engine, and why it was chosen: what is better, and why that does not run.
@@ -59,7 +61,7 @@ def choose_engine(
     for place in devices:
         for name in BACKENDS if backend == "auto" else (backend,):
             try:
-                engine = _open(bundle, name, place, cuda_graph, trust)
+                engine = _open(bundle, name, place, cuda_graph, trust, precision)
             except ZeusError as error:
                 if isinstance(error, UntrustedError) and backend == "auto":
                     _log.warning("%s", error)
@@ -83,7 +85,9 @@ def check_device(device: str | torch.device) -> torch.device:
         raise ZeusError(f"device: got {show(device)}; expected cpu, cuda or cuda:N. Choose one of these.") from error
 
 
-def _open(bundle: Bundle, backend: str, device: torch.device, cuda_graph: bool, trust: bool) -> Engine:
+def _open(
+    bundle: Bundle, backend: str, device: torch.device, cuda_graph: bool, trust: bool, precision: str | None
+) -> Engine:
     if cuda_graph and (backend == "onnxruntime" or device.type != "cuda"):
         raise ZeusError(
             f"cuda_graph: got it for {backend} on {device}; expected TensorRT or AOTInductor on a CUDA device. "
@@ -93,11 +97,11 @@ def _open(bundle: Bundle, backend: str, device: torch.device, cuda_graph: bool, 
         from zeus_trt.runtime.engines.onnxruntime import OnnxRuntimeEngine
 
         provider = "CUDAExecutionProvider" if device.type == "cuda" else "CPUExecutionProvider"
-        return OnnxRuntimeEngine(bundle.onnx, provider, device_index=device.index or 0)
+        return OnnxRuntimeEngine(bundle.graph(precision), provider, device_index=device.index or 0)
     if backend == "aot-inductor":
         from zeus_trt.runtime.engines.aot_inductor import AotEngine
 
-        return AotEngine.open(bundle, device, cuda_graph=cuda_graph, trust=trust)
+        return AotEngine.open(bundle, device, precision, cuda_graph, trust)
     from zeus_trt.runtime.engines.tensorrt import TensorRTEngine
 
-    return TensorRTEngine.open(bundle, backend, device, cuda_graph=cuda_graph, trust=trust)
+    return TensorRTEngine.open(bundle, backend, device, precision, trust, cuda_graph=cuda_graph)

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 
 from zeus_trt.errors import ZeusError, say_cause
-from zeus_trt.runtime.bundle.manifest import TensorSpec
+from zeus_trt.runtime.bundle.precision import Precision
+from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
 from zeus_trt.runtime.engines.cuda_graph import CudaGraphs
-from zeus_trt.runtime.engines.engine import Engine, EngineInfo, name_precision
+from zeus_trt.runtime.engines.engine import Engine, EngineInfo
 
 
 class EagerEngine(Engine):
@@ -53,7 +54,8 @@ class EagerEngine(Engine):
         self._lock = threading.Lock() if compile or cuda_graph else contextlib.nullcontext()
         self._run: Any = CudaGraphs(self._call, device, self._find_addresses) if cuda_graph else self._call
         size = sum(value.numel() * value.element_size() for value in weights)
-        self.info = EngineInfo("eager", name_precision(next(iter(self._dtypes.values()))), device, None, size)
+        kind = weights[0].dtype if weights else next(iter(self._dtypes.values()))
+        self.info = EngineInfo("eager", Precision.of(kind) or Precision.FP32, device, None, size)
 
     def _compute(self, cast: dict[str, torch.Tensor]) -> torch.Tensor:
         try:

@@ -11,12 +11,12 @@ import torch
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle.engine_profile import Profile, check_shapes
 from zeus_trt.runtime.bundle.engine_record import EngineRecord
-from zeus_trt.runtime.bundle.manifest import SymbolSpec
+from zeus_trt.runtime.bundle.precision import Precision
+from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec
 from zeus_trt.runtime.engines.named_inputs import cast_inputs, measure
 
 _CALLS = threading.Condition()
 """Guards the ``_callers`` of every engine."""
-_PRECISIONS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 
 
 @dataclass(frozen=True)
@@ -25,14 +25,14 @@ class EngineInfo:
 
     Args:
         backend: Its kind, such as ``onnxruntime``.
-        precision: ``fp32``, ``fp16`` or ``bf16``; that of its latents.
+        precision: That of its graph.
         device: Where it runs, and where its output is.
         profile: Shapes that it takes; None if it takes any.
         bytes: Size of its weights or files.
     """
 
     backend: str
-    precision: str
+    precision: Precision
     device: torch.device
     profile: Profile | None
     bytes: int
@@ -127,8 +127,3 @@ class Engine(AbstractContextManager):
         info = self.info
         state = ", closed" if self.is_closed else ""
         return f"{type(self).__name__}({info.backend}, {info.precision}, {info.device}, {info.bytes} bytes{state})"
-
-
-def name_precision(dtype: torch.dtype) -> str:
-    """``fp32``, ``fp16`` or ``bf16``; the name of any other type."""
-    return _PRECISIONS.get(dtype, str(dtype).removeprefix("torch."))

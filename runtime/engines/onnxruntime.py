@@ -8,8 +8,10 @@ import torch
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle.mapped_files import MappedFiles
 from zeus_trt.runtime.bundle.onnx_references import list_references
+from zeus_trt.runtime.bundle.precision import METADATA as PRECISION
+from zeus_trt.runtime.bundle.precision import Precision
 from zeus_trt.runtime.bundle.size_rules import METADATA, SizeRules
-from zeus_trt.runtime.engines.engine import Engine, EngineInfo, name_precision
+from zeus_trt.runtime.engines.engine import Engine, EngineInfo
 
 _TORCH_TYPES = {
     "tensor(float)": torch.float32,
@@ -87,10 +89,12 @@ class OnnxRuntimeEngine(Engine):
             )
         self._dtypes = {spec.name: _TORCH_TYPES[spec.type] for spec in specs}
         self._output = self._session.get_outputs()[0].name
-        rules = self._session.get_modelmeta().custom_metadata_map.get(METADATA)
-        self._rules = SizeRules.from_json(rules) if rules else None
+        metadata = self._session.get_modelmeta().custom_metadata_map
+        self._rules = SizeRules.from_json(metadata[METADATA]) if METADATA in metadata else None
+        own = Precision.of(next(iter(self._dtypes.values()))) or Precision.FP32
+        precision = Precision.read(metadata.get(PRECISION, own))
         size = sum(file.stat().st_size for file in (onnx, Path(f"{onnx}.data")) if file.is_file())
-        self.info = EngineInfo("onnxruntime", name_precision(next(iter(self._dtypes.values()))), device, None, size)
+        self.info = EngineInfo("onnxruntime", precision, device, None, size)
 
     def _compute(self, cast: dict[str, torch.Tensor]) -> torch.Tensor:
         if self._rules:

@@ -10,7 +10,7 @@ import torch
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.bundle.engine_file import read_engine
-from zeus_trt.runtime.bundle.engine_folder import EngineFile, Needs, load_engine
+from zeus_trt.runtime.bundle.engine_folder import EngineFile, ask_engine, load_engine
 from zeus_trt.runtime.bundle.engine_record import EngineRecord
 from zeus_trt.runtime.bundle.manifest import Manifest
 from zeus_trt.runtime.engines.cuda_graph import CudaGraphs
@@ -110,12 +110,12 @@ class TensorRTEngine(Engine):
         Raises:
             ZeusError: As ``load_engine``; ``trust`` is as there.
         """
-        needs = Needs.of(bundle.manifest, backend, device, precision=precision)
+        asked = ask_engine(bundle.manifest, backend, device, precision)
 
         def load(path: Path, record: EngineRecord) -> "TensorRTEngine":
             return cls(EngineFile(path, record), bundle.manifest, device, **options)
 
-        return load_engine(bundle.path, needs, load, trust)
+        return load_engine(bundle.path, asked, load, trust)
 
     def _compute(self, cast: dict[str, torch.Tensor]) -> torch.Tensor:
         """Enqueues the engine on torch's current stream."""

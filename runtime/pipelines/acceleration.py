@@ -1,6 +1,8 @@
 """Any diffusers pipeline, with most of its denoiser calls skipped, in two lines."""
 
 import functools
+import inspect
+import types
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -10,10 +12,16 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle.bundle import Bundle
-from zeus_trt.runtime.pipelines.denoisers import check_single, find_denoisers, list_parts
+from zeus_trt.runtime.pipelines.answers import list_tensors
+from zeus_trt.runtime.pipelines.arguments import bind
+from zeus_trt.runtime.pipelines.denoisers import check_single, find_denoisers, list_parts, may_denoise
+from zeus_trt.runtime.pipelines.engine_call import CheckedCall, EngineCall
+from zeus_trt.runtime.pipelines.proxy import Proxy
+from zeus_trt.runtime.pipelines.report import make_report, refuse_no_step
 from zeus_trt.runtime.pipelines.run import PipelineRun
-from zeus_trt.runtime.pipelines.stand_in import is_scheduler, is_stand_in
-from zeus_trt.runtime.pipelines.twin import Twin
+from zeus_trt.runtime.pipelines.schedule import count_evaluations
+from zeus_trt.runtime.pipelines.side_effects import find_hooks, unwrap
+from zeus_trt.runtime.pipelines.stand_in import imitate, is_scheduler, is_stand_in
 from zeus_trt.runtime.request import check_threshold, expect
 from zeus_trt.runtime.session import Session
 from zeus_trt.runtime.steppers import Step
@@ -39,11 +47,11 @@ def accelerate(
 ) -> AbstractContextManager[Any]:
     """Gives a pipeline that skips denoiser calls, to be used in the place of the given one.
 
-    It is a twin over the same modules: called with the same arguments, at any number of steps, it makes the same
+    It is a proxy over the same modules: called with the same arguments, at any number of steps, it makes the same
     picture but for what skipping costs; with ratio 0 the same to the bit. The given pipeline, its scheduler and its
-    modules are not touched. The twin reads the pipeline's parts when it is used: another module, adapters or offload
-    that the pipeline is given later take effect, and so do methods of the twin such as ``load_lora_weights`` on the
-    pipeline. Twins of one pipeline may run in several threads, each twin in one at a time.
+    modules are not touched. The proxy reads the pipeline's parts when it is used: another module, adapters or offload
+    that the pipeline is given later take effect, and so do methods of the proxy such as ``load_lora_weights`` on the
+    pipeline. Proxies of one pipeline may run in several threads, each proxy in one at a time.
 
     Args:
         pipeline: A diffusers pipeline.
@@ -60,12 +68,12 @@ def accelerate(
         on_call: Called after every call of the denoiser.
 
     Returns:
-        A ``with`` block of the twin. After a run the twin's ``report`` says what the run did, and its ``schedule`` what
-        ``set_timesteps`` was given.
+        A ``with`` block of the proxy. After a run the proxy's ``report`` says what the run did, and its ``schedule``
+        what ``set_timesteps`` was given.
 
     Raises:
         ZeusError: No pipeline with a scheduler and a denoiser, one that is made of whole pipelines, another argument
-            than these, or a bundle of another pipeline. The twin raises it where a run does not work in steps of a
+            than these, or a bundle of another pipeline. The proxy raises it where a run does not work in steps of a
             denoiser and ``scheduler.step``, and where an engine does not agree with the denoiser.
     """
     parts = list_parts(pipeline)
@@ -74,7 +82,7 @@ def accelerate(
             f"pipeline: got a {type(pipeline).__name__} that is accelerated already, or has parts that are; expected "
             "what it was made of. Accelerate that."
         )
-    check_single(pipeline)
+    check_single(pipeline, "Accelerate")
     has_modules = any(isinstance(part, torch.nn.Module) for part in parts.values())
     if not has_modules or not any(map(is_scheduler, parts.values())):
         raise ZeusError(
@@ -88,14 +96,149 @@ def accelerate(
         raise ZeusError(f"scheduler: got {scheduler!r}; expected a diffusers scheduler. Make one of its config.")
     planner = choose_plan(plan, ratio, window, preset, predictor)
     begin = functools.partial(PipelineRun, planner, predictor, on_step, on_call, drift_threshold)
-    return _Block(Twin(pipeline, scheduler, begin), engine, check)
+    return _Block(_Accelerated(pipeline, scheduler, begin), engine, check)
+
+
+class _Accelerated(Proxy):
+    """A proxy whose calls are answered by a ``PipelineRun``.
+
+    Args:
+        pipeline: The pipeline; it is not touched.
+        scheduler: A scheduler to use instead of the pipeline's.
+        begin: Makes the state of a run, given the names of the denoisers and the hooks on the modules.
+    """
+
+    def __init__(self, pipeline: Any, scheduler: Any, begin: Callable[[set[str], frozenset[int] | None], PipelineRun]):
+        super().__init__(pipeline, scheduler)
+        self._make_run = begin
+        self._session: Session | None = None
+        self._compares = True
+        self._engine_call: CheckedCall | None = None
+        self._run = self._begin()
+
+    def use(self, session: Session, check: bool) -> None:
+        """Has an engine answer in the place of a denoiser.
+
+        Raises:
+            ZeusError: The pipeline has no such denoiser, or another one.
+        """
+        name = session.bundle.manifest.component
+        names = find_denoisers(self._pipeline)
+        module = list_parts(self._pipeline).get(name)
+        if not isinstance(module, torch.nn.Module):
+            raise ZeusError(
+                f"engine: got a bundle of a {name}; expected one of {', '.join(names)}, the denoisers of "
+                f"this {self._class.__name__}. Give the bundle of this pipeline."
+            )
+        self._session, self._compares = session, check
+        self._engine_call = self._stand_for(module, session)
+
+    def _stand_for(self, module: Any, session: Session) -> CheckedCall:
+        pixels = getattr(self._pipeline, "vae_scale_factor", None)
+        engine = EngineCall(session.engine, session.bundle.manifest, type(unwrap(module)), pixels)
+        return CheckedCall(engine, module, self._compares)
+
+    def answer(self, name: str, module: Any, *args: Any, **kwargs: Any) -> Any:
+        denoiser = module
+        if self._session and name == (manifest := self._session.bundle.manifest).component:
+            is_same = self._engine_call and self._engine_call.module is module
+            if not is_same or type(unwrap(module)).__name__ != manifest.denoiser_class:
+                self._engine_call = self._stand_for(module, self._session)
+            denoiser = self._engine_call
+        return self._run.call(name, denoiser, *args, **kwargs)
+
+    def _begin(self, hooks: frozenset[int] | None = None) -> PipelineRun:
+        if self._engine_call:
+            self._engine_call.expect_change()
+        return self._make_run({*find_denoisers(self._pipeline)}, hooks)
+
+    def replaces(self, name: str, part: Any) -> bool:
+        """Every scheduler, and every module that may denoise."""
+        return not isinstance(part, torch.nn.Module) or may_denoise(name, part)
+
+    def check_part(self, name: str, value: Any, present: Any) -> None:
+        """Refuses another denoiser, and parts of an accelerated pipeline but for copies of its scheduler.
+
+        Raises:
+            ZeusError: It is one of these.
+        """
+        known = {*find_denoisers(self._pipeline), *self._run.denoisers}
+        is_copy = is_scheduler(value) and is_stand_in(value) and value.step.belongs_to(self.step)
+        if (isinstance(present, torch.nn.Module) and name in known) or (is_stand_in(value) and not is_copy):
+            raise ZeusError(
+                f"{name}: got another one for a pipeline that is accelerated; expected its own. Give it to the "
+                "pipeline itself: this one reads it there."
+            )
+
+    def run(self, own_call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Runs the pipeline with steps skipped, and reports on it."""
+        with self.running():
+            for name in ("report", "schedule"):  # of the run before
+                self._own.pop(name, None)
+            try:
+                modules = [part for part in vars(self._pipeline).values() if isinstance(part, torch.nn.Module)]
+                self._run = run = self._begin(frozenset().union(*map(find_hooks, modules)))
+                result = own_call(self.pipeline, *self._watch(own_call, args), **self._watch_named(kwargs))
+                run.finish()
+            finally:
+                self._run = self._begin()  # what is called outside of a run is not skipped
+            if not run.steps:
+                raise refuse_no_step(self._class.__name__, run, "schedule" in self._own)
+            self._own["report"] = make_report(run, self._session.engine if self._session else None)
+            return result
+
+    def _watch(self, own_call: Any, args: tuple[Any, ...]) -> list[Any]:
+        names = [*inspect.signature(own_call).parameters][1:]
+        named = self._watch_named(dict(zip(names, args, strict=False)))
+        return [*named.values(), *args[len(named) :]]
+
+    def _watch_named(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        return {
+            name: self._watch_callback(value) if name.startswith("callback") and callable(value) else value
+            for name, value in arguments.items()
+        }
+
+    def _watch_callback(self, callback: Any) -> Any:
+        """A callback that runs modules itself: what it calls is not skipped, and what it changes is noticed."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            before = [_measure(value) for value in (*args, *kwargs.values()) if isinstance(value, dict)]
+            with self._run.pause():
+                result = callback(*args, **kwargs)
+            if self._engine_call:
+                self._engine_call.expect_change()
+            after = _measure(result) if isinstance(result, dict) else {}
+            if any(name in after and after[name] != shapes for sizes in before for name, shapes in sizes.items()):
+                self._run.expect_change()
+            return result
+
+        is_function = isinstance(callback, types.FunctionType | types.MethodType | functools.partial | type)
+        if is_function or not hasattr(callback, "__dict__"):
+            return call
+        return imitate(callback, call)  # pipelines ask for its class
+
+    def step(self, scheduler: Any, own_step: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        arguments = bind(inspect.signature(type(scheduler).step), scheduler, *args, **kwargs)
+
+        def count() -> int:
+            return count_evaluations(scheduler, arguments["timestep"], self._own.get("_num_timesteps"))
+
+        return self._run.step(scheduler, count, own_step, arguments)
+
+    def set_timesteps(
+        self, scheduler: Any, own_schedule: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        self._own["schedule"] = bind(inspect.signature(type(scheduler).set_timesteps), scheduler, *args, **kwargs)
+        self._run.restart()
+        self._own.pop("_num_timesteps", None)  # that of the loop before; a pipeline sets its own later
+        return own_schedule(*args, **kwargs)
 
 
 class _Block(AbstractContextManager):
-    """The ``with`` block of a twin; closes the session that it opens."""
+    """The ``with`` block of a proxy; closes the session that it opens."""
 
-    def __init__(self, twin: Twin, engine: Session | str | Path | Bundle | None, check: bool):
-        self._twin, self._engine, self._check = twin, engine, check
+    def __init__(self, proxy: _Accelerated, engine: Session | str | Path | Bundle | None, check: bool):
+        self._proxy, self._engine, self._check = proxy, engine, check
         self._opened = ExitStack()
 
     def __enter__(self) -> Any:
@@ -103,9 +246,13 @@ class _Block(AbstractContextManager):
         if engine is not None:
             with ExitStack() as opened:
                 session = engine if isinstance(engine, Session) else opened.enter_context(Session(engine))
-                self._twin.use(session, self._check)
+                self._proxy.use(session, self._check)
                 self._opened = opened.pop_all()
-        return self._twin.pipeline
+        return self._proxy.pipeline
 
     def __exit__(self, *error: Any) -> None:
         self._opened.close()
+
+
+def _measure(arguments: dict[str, Any]) -> dict[str, list[torch.Size]]:
+    return {name: [tensor.shape for tensor in list_tensors(value)] for name, value in arguments.items()}

@@ -1,13 +1,13 @@
 """The sizes of a pipeline's call, checked against a manifest before an engine is called."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime.bundle.manifest import Manifest, TensorSpec
-from zeus_trt.runtime.conditioning import Sizes
+from zeus_trt.runtime.bundle.manifest import Manifest
+from zeus_trt.runtime.bundle.size_rules import SizeRules
+from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
 
 _TEXTS = ("encoder", "prompt", "text", "txt")
 
@@ -21,7 +21,7 @@ class CallSizes:
     """
 
     def __init__(self, manifest: Manifest, pixels: int | None = None):
-        self._manifest, self._pixels = manifest, pixels
+        self._manifest, self._rules, self._pixels = manifest, SizeRules.of(manifest), pixels
         self._fitting: set[tuple[object, ...]] = set()
 
     def check(self, inputs: Mapping[str, torch.Tensor]) -> None:
@@ -37,10 +37,10 @@ class CallSizes:
         sizes = tuple((int(inputs[spec.name]),) if spec.value else inputs[spec.name].shape for spec in specs)
         if sizes in self._fitting:
             return
-        symbols = Sizes(self._manifest.symbols, self._manifest.relations)
-        batch = sizes[0][:1]
+        batch, checked = sizes[0][:1], dict(inputs)
         for spec, shape in zip(specs, sizes, strict=True):
             if spec.role == "timestep" and len(spec.axes) < 2 and tuple(shape) in ((), (1,), tuple(batch)):
+                del checked[spec.name]
                 continue
             axes = (spec.value,) if spec.value else spec.axes
             if len(shape) != len(axes):
@@ -51,9 +51,7 @@ class CallSizes:
             for place, (axis, size) in enumerate(zip(axes, shape, strict=True)):
                 if isinstance(axis, int) and size != axis:
                     raise self._refuse(spec, place, size, axis)
-            symbols.check(
-                replace(spec, axes=axes, dtype="int8", value=None), torch.zeros((), dtype=torch.int8).expand(shape)
-            )
+        self._rules.check(checked)
         self._fitting.add(sizes)
 
     def _refuse(self, spec: TensorSpec, place: int, size: int, fixed: int) -> ZeusError:

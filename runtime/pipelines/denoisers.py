@@ -38,8 +38,12 @@ def list_parts(pipeline: Any) -> Mapping[str, Any]:
     return {**(_read_components(pipeline) or {}), **others}
 
 
-def check_single(pipeline: Any) -> None:
+def check_single(pipeline: Any, verb: str) -> None:
     """Refuses a pipeline that is made of whole pipelines.
+
+    Args:
+        pipeline: The pipeline.
+        verb: What to do with each of these instead, such as ``Export``.
 
     Raises:
         ZeusError: It is.
@@ -52,7 +56,7 @@ def check_single(pipeline: Any) -> None:
     if inner:
         raise ZeusError(
             f"pipeline: got a {type(pipeline).__name__}, made of the pipelines {', '.join(inner)}; expected one with a "
-            "loop of steps. Accelerate these, and call them one after the other."
+            f"loop of steps. {verb} these one by one."
         )
 
 

@@ -8,8 +8,8 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle.manifest import Manifest
+from zeus_trt.runtime.bundle.precision import Precision
 from zeus_trt.runtime.denoiser import Denoiser
-from zeus_trt.runtime.engines.engine import name_precision
 from zeus_trt.runtime.engines.named_inputs import spread_rows
 from zeus_trt.runtime.pipelines.answers import list_tensors
 from zeus_trt.runtime.pipelines.arguments import bind, flatten
@@ -18,7 +18,7 @@ from zeus_trt.runtime.pipelines.module_state import read_adapters, read_state
 from zeus_trt.runtime.pipelines.side_effects import find_kept, find_new, unwrap
 from zeus_trt.zeus_graph import json_file
 
-_ALLOWED = {"fp32": 2e-3, "fp16": 2e-2, "bf16": 0.1}
+_ALLOWED: dict[Precision | None, float] = {Precision.FP32: 2e-3, Precision.FP16: 2e-2, Precision.BF16: 0.1}
 """Largest error of a first output, by the coarser precision of engine and module: TF32 alone makes 1e-3."""
 _UNSAID = ("return_dict",)  # how the output is wrapped: both ways of reading it work
 _SAME_SCALE = 1e-4
@@ -52,7 +52,7 @@ class EngineCall:
         self._engine, self._manifest = engine, manifest
         self._signature = inspect.signature(module_class.forward)
         self._sizes = CallSizes(manifest, pixels)
-        self.precision = manifest.precision
+        self.precision = getattr(getattr(engine, "info", None), "precision", manifest.precision)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Output:
         """Takes what ``forward`` takes.
@@ -62,7 +62,7 @@ class EngineCall:
                 it was exported with, or an input whose gradient is asked for.
         """
         found = flatten(bind(self._signature, None, *args, **kwargs))
-        specs = self._manifest.inputs
+        specs = [spec for spec in self._manifest.inputs if spec.role != "constant"]
         if missing := [
             spec.name for spec in specs if not isinstance(found.leaves.get(spec.name), torch.Tensor | int | float)
         ]:
@@ -83,9 +83,30 @@ class EngineCall:
             )
         inputs = {spec.name: torch.as_tensor(found.leaves[spec.name]) for spec in specs}
         inputs[specs[1].name] = spread_rows(inputs[specs[1].name], len(inputs[specs[0].name]))
-        self._sizes.check(inputs)
         latents = inputs[specs[0].name]
-        return Output(self._engine(**inputs).to(latents.device, latents.dtype))
+        inputs = self._leave(inputs)
+        self._sizes.check(inputs)
+        output = self._engine(**inputs).to(latents.device, latents.dtype)
+        if (axis := self._manifest.variance_axis) is not None:  # the pipeline drops it as well
+            output = torch.cat([output, torch.zeros_like(output)], axis)
+        return Output(output)
+
+    def predict(self, output: torch.Tensor) -> torch.Tensor:
+        """The part of a denoiser's output that the engine gives: all but a learned variance."""
+        axis = self._manifest.variance_axis
+        return output if axis is None else output.narrow(axis, 0, output.shape[axis] // 2)
+
+    def _leave(self, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The solver's latents and timestep, of those that the pipeline passes to its denoiser."""
+        manifest, left = self._manifest, dict(inputs)
+        latents, timestep = (spec.name for spec in manifest.inputs[:2])
+        if manifest.timestep_scale != 1.0:
+            left[timestep] = left[timestep].float() / manifest.timestep_scale
+        if (axis := manifest.constant_axis) is not None:
+            size = manifest.latents.axes[axis]
+            constant = next(spec.name for spec in manifest.inputs if spec.role == "constant")
+            left[latents], left[constant] = left[latents].tensor_split([int(size)], axis)
+        return left
 
     def check_adapters(self, module: Any) -> None:
         """Compares the adapters of the module that it replaces with those that were exported.
@@ -152,8 +173,9 @@ class CheckedCall:
 
     def _compare(self, output: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         expected = self._call_module(args, kwargs)
+        output, expected = (self._engine.predict(one) for one in (output, expected))
         error = float((output - expected).float().norm() / expected.float().norm())
-        allowed = max(_ALLOWED.get(name, 0.0) for name in (self._engine.precision, name_precision(expected.dtype)))
+        allowed = max(_ALLOWED.get(name, 0.0) for name in (self._engine.precision, Precision.of(expected.dtype)))
         if error < allowed:
             return
         reason = "Its bundle was exported from other weights: export this pipeline."

@@ -72,11 +72,11 @@ def imitate(thing: Any, call: Callable[..., Any]) -> Any:
     def reduce(_: Any, protocol: Any) -> Any:
         return _rebuild, (type(thing), dict(vars(thing)))
 
-    twin: Any = object.__new__(
+    stand_in: Any = object.__new__(
         subclass(type(thing), __call__=lambda _, *args, **kwargs: call(*args, **kwargs), __reduce_ex__=reduce)
     )
-    object.__setattr__(twin, "__dict__", vars(thing))
-    return twin
+    object.__setattr__(stand_in, "__dict__", vars(thing))
+    return stand_in
 
 
 def _rebuild(base: type, attributes: dict[str, Any]) -> Any:

@@ -1,27 +1,27 @@
 """Calibration from end to end on toy denoisers: what is chosen, what is written, what is refused."""
 
-import dataclasses
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from diffusers import FlowMatchEulerDiscreteScheduler
 from toy_workload import ToyWorkload
 
 from zeus_trt.calibration.bench import Bench
-from zeus_trt.calibration.calibrate import Samples, calibrate
+from zeus_trt.calibration.calibrate import Samples, Task
 from zeus_trt.calibration.goals import Goal, check_plan, nfe_for_speedup, reach
 from zeus_trt.calibration.pareto import list_budgets, trace_pareto
-from zeus_trt.calibration.task import Task
 from zeus_trt.errors import ZeusError
-from zeus_trt.zeus_graph import Plan, Predictor
+from zeus_trt.evaluation.workload import make_full_setting
+from zeus_trt.zeus_graph import Plan
 from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
 
 SAMPLES = Samples(4, 4, 8)
 
 
-def make_task(workload=None, **changes):
-    return Task(workload or ToyWorkload(), **{"num_steps": 20, "samples": SAMPLES, **changes})
+def make_task(workload=None, num_steps=20, samples=SAMPLES, **changes):
+    return Task(workload := workload or ToyWorkload(), make_full_setting(workload, num_steps), samples, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +77,9 @@ def test_held_out_samples_choose_nothing(found):
 def test_uniform_is_kept_where_calibration_does_not_beat_it(task, monkeypatch):
     measure = Bench.measure
 
-    def worse(self, plan, predictor, numbers):
-        fitted = Predictor.parse(predictor).table is not None
-        return measure(self, plan, predictor, numbers) - 60 * fitted
+    def worse(self, plan, numbers):
+        fitted = plan.predictor is not None and plan.predictor.table is not None
+        return measure(self, plan, numbers) - 60 * fitted
 
     monkeypatch.setattr(Bench, "measure", worse)
     kept = reach(task, Goal(nfe=8))
@@ -116,7 +116,7 @@ def test_another_solver_length_or_model_is_refused_and_guidance_is_told(found):
     with pytest.raises(ZeusError, match="solver"):
         check(found, ToyWorkload(make_scheduler=lambda: FlowMatchEulerDiscreteScheduler(shift=3.0)))
     with pytest.raises(ZeusError, match="model weights"):
-        check(dataclasses.replace(found, workload={"weights_sha256": "cd" * 32}))
+        check(replace(found, workload={"weights_sha256": "cd" * 32}))
     assert found.list_differences(ToyWorkload().describe(), "onnxruntime") == []
     (told,) = found.list_differences(ToyWorkload(guidance=4.0).describe(), "onnxruntime")
     assert "guidance_scale 1.0, and runs with 4.0" in told
@@ -129,15 +129,15 @@ def test_check_measures_on_samples_that_calibration_never_saw(found, task):
     measure = Bench.measure
 
     class Watched(Bench):
-        def measure(self, plan, predictor, numbers):
+        def measure(self, plan, numbers):
             seen.extend(numbers)
-            return measure(self, plan, predictor, numbers)
+            return measure(self, plan, numbers)
 
     class WatchedTask(Task):
         def bench(self):
-            return Watched(self.workload, self.num_steps)
+            return Watched(self.workload, self.setting)
 
-    checked = check_plan(WatchedTask(task.workload, 20, samples=SAMPLES), found)
+    checked = check_plan(WatchedTask(task.workload, task.setting, SAMPLES), found)
     assert set(seen) == set(range(16, 24))
     assert checked.chosen.plan == found.chosen.plan
     assert checked.chosen.psnr_db == pytest.approx(found.chosen.psnr_db, abs=5)
@@ -191,13 +191,13 @@ def test_speedup_is_a_bound():
 
 
 def test_max_calls_is_kept(task):
-    gram = task.record()
+    stats = task.record()
     for limit in (950, 1000, 10_000):
-        bench = Bench(task.workload, 20)
-        found = calibrate(task.workload, gram, bench, 8, samples=SAMPLES, max_calls=limit)
+        bench = Bench(task.workload, task.setting)
+        found = replace(task, max_calls=limit).calibrate(stats, bench, 8)
         assert found.calls["measuring"] == bench.calls <= limit
     with pytest.raises(ZeusError, match="max_calls: got 100; expected at least"):
-        calibrate(task.workload, gram, Bench(task.workload, 20), 8, samples=SAMPLES, max_calls=100)
+        replace(task, max_calls=100).calibrate(stats, task.bench(), 8)
 
 
 def test_pareto(tmp_path):

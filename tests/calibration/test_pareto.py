@@ -7,6 +7,7 @@ import pytest
 
 from zeus_trt.calibration.calibrate import Samples
 from zeus_trt.calibration.pareto import list_budgets, trace_pareto
+from zeus_trt.evaluation.workload import Setting
 from zeus_trt.zeus_graph import Plan
 
 COUNT = 50
@@ -16,8 +17,7 @@ AFTER_THE_FIRST = dict.fromkeys(list_budgets(COUNT)[1:], 8)
 class ScriptedTask:
     """A double of a task: the PSNR of every budget is given, nothing is run."""
 
-    num_steps, solver, samples = COUNT, "default", Samples(1, 1, 1)
-    workload = SimpleNamespace(count_evaluations=lambda num_steps, solver: COUNT)
+    samples, setting = Samples(1, 1, 1), Setting(Plan("F" * COUNT), COUNT)
 
     def __init__(self, calibrated, uniform, preset):
         self.calibrated, self.uniform, self.preset = calibrated, uniform, preset
@@ -26,9 +26,9 @@ class ScriptedTask:
         return None
 
     def bench(self):
-        return SimpleNamespace(measure=lambda plan, predictor, numbers: self.preset)
+        return SimpleNamespace(measure=lambda plan, numbers: self.preset)
 
-    def calibrate(self, gram, bench, nfe):
+    def calibrate(self, stats, bench, nfe):
         plan = Plan("F" * (nfe - 1) + "X" * (COUNT - nfe) + "F")
         return SimpleNamespace(
             chosen=SimpleNamespace(psnr_db=self.calibrated.get(nfe, float(nfe)), plan=plan),

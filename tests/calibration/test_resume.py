@@ -10,19 +10,19 @@ import pytest
 from checkout import ROOT
 from toy_workload import ToyWorkload
 
-from zeus_trt.calibration.calibrate import Samples
+from zeus_trt.calibration.calibrate import Samples, Task
 from zeus_trt.calibration.goals import Goal, reach
-from zeus_trt.calibration.gram import Gram
 from zeus_trt.calibration.record import make_tag
-from zeus_trt.calibration.task import Task
+from zeus_trt.calibration.trajectory_stats import TrajectoryStats
+from zeus_trt.evaluation.workload import make_full_setting
 
 CALIBRATE = """
 import os, signal, sys
 from pathlib import Path
 from toy_workload import ToyWorkload
-from zeus_trt.calibration.calibrate import Samples
+from zeus_trt.calibration.calibrate import Samples, Task
 from zeus_trt.calibration.goals import Goal, reach
-from zeus_trt.calibration.task import Task
+from zeus_trt.evaluation.workload import make_full_setting
 
 left = int(sys.argv[2])
 
@@ -32,7 +32,9 @@ def count(calls):
     if not left:
         os.kill(os.getpid(), signal.SIGKILL)
 
-task = Task(ToyWorkload(), num_steps=12, samples=Samples(4, 2, 2), trajectories=Path(sys.argv[1]), on_calls=count)
+workload = ToyWorkload()
+setting, samples = make_full_setting(workload, 12), Samples(4, 2, 2)
+task = Task(workload, setting, samples, trajectories=Path(sys.argv[1]), on_calls=count)
 reach(task, Goal(nfe=6)).save(sys.argv[3])
 """
 
@@ -46,21 +48,22 @@ def test_a_killed_calibration_goes_on_to_the_same_plan(tmp_path):
     file, plan = tmp_path / "kept.npz", tmp_path / "plan.json"
     assert calibrate(file, 3, plan).returncode == -signal.SIGKILL
     assert not plan.exists()
-    assert Gram.load(file).numbers == (0, 1, 2)
+    assert TrajectoryStats.load(file).numbers == (0, 1, 2)
     with np.load(file, allow_pickle=False) as kept:
         assert all(kept[name].dtype.kind in "fU" for name in kept.files)
     assert calibrate(file, -1, plan).returncode == 0
-    whole = Task(ToyWorkload(), num_steps=12, samples=Samples(4, 2, 2))
+    whole = Task(ToyWorkload(), make_full_setting(ToyWorkload(), 12), Samples(4, 2, 2))
     assert json.loads(plan.read_text()) == reach(whole, Goal(nfe=6)).to_json()
 
 
 def test_what_was_recorded_before_is_not_run_again(tmp_path):
     file, workload = tmp_path / "kept.npz", ToyWorkload()
-    Task(workload, num_steps=8, samples=Samples(5, 1, 1), trajectories=file).record()
+    setting = make_full_setting(workload, 8)
+    Task(workload, setting, Samples(5, 1, 1), trajectories=file).record()
     spent = workload.calls
-    fewer = Task(workload, num_steps=8, samples=Samples(2, 1, 1), trajectories=file).record()
+    fewer = Task(workload, setting, Samples(2, 1, 1), trajectories=file).record()
     assert workload.calls == spent
-    alone = Task(ToyWorkload(), num_steps=8, samples=Samples(2, 1, 1)).record()
+    alone = Task(ToyWorkload(), setting, Samples(2, 1, 1)).record()
     assert fewer.calls == alone.calls
     np.testing.assert_array_equal(fewer.products, alone.products)
 
@@ -70,7 +73,7 @@ def test_all_that_determines_a_trajectory_is_in_its_key(change, monkeypatch):
     workload = ToyWorkload()
 
     def tag(backend="onnxruntime", steps=8):
-        return make_tag(workload, workload.program(steps), steps, "default", backend)
+        return make_tag(workload, workload.program(steps), make_full_setting(workload, steps, backend=backend))
 
     before = tag()
     assert tag() == before

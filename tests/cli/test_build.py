@@ -51,10 +51,10 @@ def test_builds_once_and_says_why(bundle):
     ("words", "reason"),
     [
         (("--gpu", "sm_90"), "got sm_90; expected one of"),
-        (("--gpu", "sm_89", "--precision", "fp16"), "got fp16 for a graph in fp32"),
+        (("--gpu", "sm_89", "--precision", "fp16"), "got fp16 for a bundle with graphs in fp32"),
         (("--gpu", "sm_89", "--range", "height=1-2"), "got height; expected batch"),
-        (("--gpu", "sm_89", "--version-compatible"), "version_compatible: got it for tensorrt-rtx"),
-        (("--gpu", "sm_89", "--hardware-compatible"), "hardware_compatible: got it for tensorrt-rtx"),
+        (("--gpu", "sm_89", "--version-compatible"), "--version-compatible: got it for tensorrt-rtx"),
+        (("--gpu", "sm_89", "--hardware-compatible"), "--hardware-compatible: got it for tensorrt-rtx"),
         (("--gpu", "sm_89", "--optimization-level", 6), "got 6; expected 0..5"),
     ],
 )
@@ -91,7 +91,7 @@ def test_export_builds_engines_too(tiny_model, tmp_path):
     [(("--backend", "magic"), 1), (("--backend", "tensorrt", "--gpu", "sm_00"), 1), (("--batch", "few"), 2)],
 )
 def test_what_cannot_be_built_is_refused_before_the_export(tiny_model, tmp_path, monkeypatch, words, code):
-    monkeypatch.setattr("zeus_trt.export.dispatch.export_bundle", lambda *args, **settings: pytest.fail("it exported"))
+    monkeypatch.setattr("zeus_trt.export.export.export_model", lambda *args, **settings: pytest.fail("it exported"))
     done = call("export", tiny_model, "-o", tmp_path / "bundle", *words)
     assert done.exit_code == code, done.output
     assert list(tmp_path.iterdir()) == []
@@ -141,7 +141,7 @@ def test_an_engine_that_was_not_built_is_asked_for(bundle):
     assert "expected none, which are TensorRT's" in done.stderr
     done = call("build", bundle, "--backend", "aot-inductor", "--model", MODELS / "digits-unet-v")
     assert done.exit_code == 1
-    assert "other weights" in done.stderr
+    assert "got weights with digest" in done.stderr
 
 
 @pytest.mark.slow

@@ -108,7 +108,7 @@ def test_pareto(bundle, tmp_path):
         (("--speedup", 9), "speedup: got 9", 1),
         (("--budget", 5, "--speedup", 2), "--budget and --speedup exclude each other", 2),
         ((), "a goal is needed: --budget, --speedup, --min-psnr, or --pareto", 2),
-        (("--budget", 5, "--max-calls", 7), "max_calls: got 7", 1),
+        (("--budget", 5, "--max-calls", 7), "--max-calls: got 7", 1),
         (("--budget", 5, "--prompts", "some.txt"), "--prompts: got it for a bundle; expected a pipeline", 1),
         (("--budget", 5, "--engine", "some"), "--engine: got it for a bundle; expected a pipeline", 1),
         (("--min-psnr", "nan"), "nan is not a finite number", 2),
@@ -135,7 +135,7 @@ def test_what_cannot_be_done_is_said_in_a_sentence(bundle, tmp_path, words, said
     ],
 )
 def test_an_output_that_cannot_be_written_is_said_before_the_work(bundle, tmp_path, monkeypatch, name, words, said):
-    monkeypatch.setattr("zeus_trt.calibration.task.open_task", lambda *args, **options: pytest.fail("it began"))
+    monkeypatch.setattr("zeus_trt.calibrating.open_task", lambda *args, **options: pytest.fail("it began"))
     (tmp_path / "folder.json").mkdir()
     (tmp_path / "curve.csv").mkdir()
     done = call("calibrate", bundle, *words, "-o", tmp_path / name)

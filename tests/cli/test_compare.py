@@ -1,4 +1,4 @@
-"""`zeus-trt compare` and `zeus-trt study`: options, files, and what they refuse."""
+"""`zeus-trt compare`: options, files, and what they refuse."""
 
 import json
 
@@ -47,14 +47,14 @@ def test_prompts_that_do_not_read_are_said_before_the_pipeline_is_loaded(tmp_pat
     ("words", "reason"),
     [
         (("--backends", "cuda-magic"), "expected some of eager, tensorrt"),
-        (("--backends", "eager"), "eager without the model"),
+        (("--backends", "eager"), "got eager for a bundle alone"),
         (("--peers", "teacache"), "expected some of first-block-cache"),
         (("--metrics", "beauty"), "expected some of psnr"),
         (("--solvers", "magic"), "expected default, euler"),
         (("--predictors", "magic"), "expected one of zeus"),
         (("--plans", "FFXF", "--steps", 10), "got 4 steps; expected 10"),
         (("--plans", "none.json"), "which cannot be read"),
-        (("--prompts", "prompts.txt"), "expected --label"),
+        (("--prompts", "prompts.txt"), "--prompts: got"),
         (("--label", 11), "label: got 11; expected 0..9"),
     ],
     ids=str,
@@ -66,6 +66,20 @@ def test_bad_input_is_one_sentence(bundle, words, reason):
     assert reason in error
 
 
-def test_a_study_is_chosen_by_name(bundle, tmp_path):
-    assert "expected one of predictor-order" in call("study", "colour", bundle, "-o", tmp_path).stderr
-    assert call("study", "memory").exit_code == 2
+def test_presets_and_a_window_say_which_steps_are_full(bundle):
+    words = ("--steps", 10, "--ratios", "2", "--window", "none", "--plans", "fast,FFXRFFXRFF", "--num-images", 1)
+    done = call("compare", bundle, *words, "--rounds", 1, "--metrics", "psnr", "--guidance-scale", 1, "--json")
+    assert done.exit_code == 0, done.output
+    rows = json.loads(done.stdout.splitlines()[-1])["rows"]
+    assert {row["label"]: row["plan"] for row in rows} == {
+        "full": "F" * 10, "r = 2": "FFXRFXRFXF", "fast": "FFXRXFXRXF", "FFXRFFXRFF": "FFXRFFXRFF",
+    }  # fmt: skip
+    assert (
+        "window: got 'wide'; expected one of default, flow, none" in call("compare", bundle, "--window", "wide").stderr
+    )
+
+
+def test_the_studies_are_no_command():
+    done = call("study", "memory", "bundle")
+    assert done.exit_code == 2
+    assert "No such command 'study'" in done.stderr

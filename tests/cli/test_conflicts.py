@@ -38,7 +38,7 @@ def place(tmp_path, monkeypatch):
     (tmp_path / "bundle" / "manifest.json").write_text("{}")
     write_calibrated(tmp_path / "plan.json")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("zeus_trt.pipelines.load_pipeline", lambda *args: pytest.fail("it loaded"))
+    monkeypatch.setattr("zeus_trt.open_pipeline.load_pipeline", lambda *args: pytest.fail("it loaded"))
     return tmp_path
 
 
@@ -59,8 +59,8 @@ def place(tmp_path, monkeypatch):
         ("run bundle --frames 9", "--frames: got it for a bundle"),
         ("run bundle --image a.png", "--image: got it for a bundle"),
         ("run image --prompt a --strength 0.5", "--strength needs --image"),
-        ("run image --label 1", "--label: got it for a StableDiffusionPipeline; expected --prompt"),
-        ("run labels --prompt a", "--prompt: got it for a DiTPipeline; expected --label"),
+        ("run image --label 1", "--label: got it for a StableDiffusionPipeline; expected prompts"),
+        ("run labels --prompt a", "--prompt: got it for a DiTPipeline; expected labels"),
         ("run labels --label 1 --negative-prompt a", "--negative-prompt: got it for a DiTPipeline"),
         ("run labels --label 1 --size 64x64", "--size: got it for a DiTPipeline"),
         ("run image --prompt a --frames 9", "--frames: got it for a StableDiffusionPipeline"),
@@ -71,13 +71,16 @@ def place(tmp_path, monkeypatch):
         ("run video --prompt a --mode step", "mode: got step for a pipeline"),
         ("run image --prompt a --backend onnxruntime", "backend: got onnxruntime for a pipeline alone"),
         ("run image --prompt a --backend auto", "backend: got auto for a pipeline alone"),
-        ("run image --prompt a --backend eager --engine bundle", "--engine: got it with --backend eager"),
+        ("run image --prompt a --backend eager --engine bundle", "--engine: got it with the backend eager"),
         ("compare image --mode program", "mode: got program for a pipeline"),
         ("compare bundle --plans plan.json --predictors reuse", "predictor: got reuse beside a calibrated plan"),
-        ("compare image --label 1", "--label: got it for a StableDiffusionPipeline"),
+        ("compare image --label 1", "--labels: got it for a StableDiffusionPipeline"),
         ("compare bundle --prompts prompts.txt", "--prompts: got"),
         ("calibrate image --budget 5 -o o.json --backend onnxruntime", "backend: got onnxruntime for a pipeline alone"),
-        ("calibrate image --budget 5 -o o.json --backend eager --engine bundle", "engine: got a bundle with the"),
+        (
+            "calibrate image --budget 5 -o o.json --backend eager --engine bundle",
+            "--engine: got it with the backend eager",
+        ),
         ("calibrate bundle --budget 5 -o o.json --engine other", "--engine: got it for a bundle"),
         ("calibrate bundle --check plan.json --trajectories t.npz", "--check and --trajectories exclude each other"),
         ("calibrate bundle --check plan.json --max-calls 9", "--check and --max-calls exclude each other"),
@@ -88,10 +91,8 @@ def place(tmp_path, monkeypatch):
         ("plan --nfe 9 --ratio 2", "--nfe and --ratio exclude each other"),
         ("plan --nfe 9 --window flow", "--nfe and --window exclude each other"),
         ("plan --plan FFXF --steps 9", "plan: got 4 steps; expected 9"),
-        ("export image --null-label 3", "null_label: got 3 for a pipeline"),
-        ("export bundle --size 64x64", "got one for a bare model folder"),
-        ("export bundle --component unet", "got one for a bare model folder"),
-        ("export bundle --keep-fp32 a", "keep_fp32: got it for an export in fp32"),
+        ("export image --null-label 3", "--null-label: got 3 for a pipeline"),
+        ("export bundle --keep-fp32 a", "--keep-fp32: got it for an export in fp32"),
         ("export bundle --backend tensorrt-rtx --batch 2 --range batch=4", "batch has two ranges"),
         ("build bundle --backend tensorrt-rtx --model image", "--model has no effect for tensorrt-rtx"),
     ],

@@ -20,7 +20,7 @@ from zeus_trt.cli.build import show_progress
 from zeus_trt.cli.command import hold_signals, say, warn
 from zeus_trt.cli.options import progress
 from zeus_trt.errors import ZeusError
-from zeus_trt.export import export_bundle
+from zeus_trt.export import export_model
 from zeus_trt.sampling import Made
 
 REPORT = {"nfe": 3, "plan": "FFXRF", "backend": "double", "total_seconds": 1.0, "engine_seconds": 0.5, "mode": "step"}
@@ -46,7 +46,6 @@ def bundle(export_tiny):
         "run BUNDLE --steps 6 --num-images 1 -o OUT/a.png",
         "compare BUNDLE --steps 4 --ratios 2 --num-images 1 --rounds 1 --metrics psnr",
         "calibrate BUNDLE --steps 6 --num-trajectories 1 --num-validation 1 --num-held-out 1 --budget 4 -o OUT/a.json",
-        "study memory BUNDLE --num-images 1 -o OUT/study",
     ],
     ids=lambda words: words.split()[0],
 )
@@ -268,12 +267,11 @@ def test_completion_knows_the_commands(monkeypatch):
 
 
 def test_compare_without_labels_takes_no_guidance(tmp_path, cached_bundle):
-    made = cached_bundle("unlabelled", lambda path: export_bundle(write_unlabelled(tmp_path / "model"), path))
+    made = cached_bundle("unlabelled", lambda path: export_model(write_unlabelled(tmp_path / "model"), path))
     common = (made, "--steps", 4, "--num-images", 1)
     done = call("compare", *common, "--ratios", "2", "--rounds", 1, "--metrics", "psnr", "--json")
     assert done.exit_code == 0, done.output
     assert call("run", *common, "-o", tmp_path / "a.png").exit_code == 0
     for command in (("run", *common, "-o", tmp_path / "b.png"), ("compare", *common)):
-        assert "guidance_scale: got 3 for a model without" in call(*command, "--guidance-scale", 3).stderr
+        assert "--guidance-scale: got 3 for a model without" in call(*command, "--guidance-scale", 3).stderr
         assert "got one for a model without class labels" in call(*command, "--label", 1).stderr
-    assert "guidance_scale: got 3" in call("study", "memory", made, "--guidance-scale", 3, "-o", tmp_path / "s").stderr

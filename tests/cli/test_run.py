@@ -107,8 +107,8 @@ def test_class_labels_of_a_pipeline(tmp_path):
     for words, said in (
         (("--label", "3,1000"), "--label: got 1000; expected 0..999"),
         (("--label", -1), "--label: got -1; expected 0..999"),
-        (("--prompt", "cat"), "--prompt: got it for a DiTPipeline; expected --label"),
-        (("--label", 3, "--size", "64x64"), "--size: got it for a DiTPipeline; expected some of --guidance-scale"),
+        (("--prompt", "cat"), "--prompt: got it for a DiTPipeline; expected labels"),
+        (("--label", 3, "--size", "64x64"), "--size: got it for a DiTPipeline; expected some of guidance_scale"),
     ):
         refused = run(*common, *words)
         assert refused.exit_code == 1
@@ -123,10 +123,10 @@ PICTURE = ROOT / "benchmarks" / "results" / "demo.png"
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "prompt: got none"),
-        (("--prompt", "a", "--frames", 9), "--frames: got it for a StableDiffusionPipeline; expected some of --g"),
+        ((), "--prompt: got nothing"),
+        (("--prompt", "a", "--frames", 9), "--frames: got it for a StableDiffusionPipeline; expected some of g"),
         (("--prompt", "a", "--size", "63x64"), "pipeline: got arguments that a StableDiffusionPipeline refuses"),
-        (("--prompt", "a", "--backend", "onnxruntime"), "backend: got onnxruntime for a pipeline alone"),
+        (("--prompt", "a", "--backend", "onnxruntime"), "--backend: got onnxruntime for a pipeline alone"),
         (("--prompt", "a", "--size", "80000000x80000000"), "pictures: got "),
         (("--prompt", "a", "--image", "none.png"), "--image: got none.png, which does not read"),
         (
@@ -136,12 +136,12 @@ PICTURE = ROOT / "benchmarks" / "results" / "demo.png"
         (("--prompt", "a", "--dtype", "int8"), "--dtype: got int8"),
         (("--prompt", "a", "--device", "warp"), "--device: got warp, which does not compute here; expected cpu"),
         (("--prompt", "a", "--device", "meta"), "--device: got meta, which does not compute here; expected cpu"),
-        (("--label", 3), "--label: got it for a StableDiffusionPipeline; expected --prompt"),
-        (("--prompt", "a", "--label", 3), "prompt: got prompts and labels"),
+        (("--label", 3), "--label: got it for a StableDiffusionPipeline; expected prompts"),
+        (("--prompt", "a", "--label", 3), "--prompt: got prompts and labels"),
         (("--prompt", "a", "--prompt", "b", "--num-images", 1), "--num-images: got 1 for 2 prompts"),
-        (("--prompt", "a", "--engine", "some", "--backend", "eager"), "--engine: got it with --backend eager"),
-        (("--prompt", "a", "--plan", ""), "plan: got no steps"),
-        (("--prompt", "a", "--plan", "FFXF"), "plan: got 4 steps; expected 8"),
+        (("--prompt", "a", "--engine", "some", "--backend", "eager"), "--engine: got it with the backend eager"),
+        (("--prompt", "a", "--plan", ""), "--plan: got no steps"),
+        (("--prompt", "a", "--plan", "FFXF"), "--plan: got 4 steps; expected 8"),
     ],
 )
 def test_mistakes_are_one_sentence(folder, tmp_path, arguments, said):

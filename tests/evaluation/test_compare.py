@@ -10,17 +10,19 @@ import torch
 from PIL import Image
 from toy_subject import ToyEngine, make_subject
 
+from zeus_trt.comparing import open_compared
 from zeus_trt.errors import ZeusError
-from zeus_trt.evaluation.cells import make_cells, read_plan
 from zeus_trt.evaluation.compare import compare
-from zeus_trt.evaluation.comparison import Times
 from zeus_trt.evaluation.memory import peak_memory_mib, reset_peak_memory
+from zeus_trt.evaluation.options import MeasureOptions
 from zeus_trt.evaluation.peers import Peer
 from zeus_trt.evaluation.report import FILES
-from zeus_trt.evaluation.rows import mark
-from zeus_trt.evaluation.subject import describe_pipeline, open_subject
+from zeus_trt.evaluation.row import Times
+from zeus_trt.evaluation.subject import open_subject
+from zeus_trt.evaluation.summary import mark
 from zeus_trt.evaluation.timing import Run
-from zeus_trt.zeus_graph import Plan
+from zeus_trt.evaluation.variants import Grid, NamedPlan, make_variants
+from zeus_trt.zeus_graph import Plan, Predictor
 
 
 @pytest.fixture(scope="module")
@@ -30,9 +32,9 @@ def bundle(digits_bundle):
 
 def run(subject, output=None, rounds=2, on_run=None, trajectories=True, **grid):
     grid = {"ratios": (2, 4), "steps": (10,), "backends": subject.asked, **grid}
-    cells = make_cells(subject.workload, **grid)
-    options = {"num_images": 3, "rounds": rounds, "output": output, "on_run": on_run, "trajectories": trajectories}
-    return compare(subject, cells, **options)
+    options = MeasureOptions(num_images=3, rounds=rounds, trajectories=trajectories)
+    variants = make_variants(subject.workload, Grid(**grid))
+    return compare(subject, variants, options, output=output, on_run=on_run)
 
 
 @pytest.fixture(scope="module")
@@ -96,14 +98,15 @@ def make_run(total=100.0, **changes):
     ],
 )
 def test_doubtful_rows_are_marked(bundle, runs, full_ms, expected):
-    from zeus_trt.evaluation.rows import compare_times
+    from zeus_trt.evaluation.summary import compare_times
 
-    cell = make_cells(make_subject(bundle).workload, ratios=(2,), steps=(10,))[1]
+    variant = make_variants(make_subject(bundle).workload, Grid(ratios=(2,), steps=(10,)))[1]
     runs = [replace(run, round=str(number)) for number, run in enumerate(runs)]
     totals = [run.total_ms for run in runs]
     times = Times(min(totals), min(totals), max(totals), 90.0, 5.0, 1.0)
     assert (
-        mark(cell, runs, times, compare_times(runs, [make_run(full_ms, round=run.round) for run in runs])) == expected
+        mark(variant, runs, times, compare_times(runs, [make_run(full_ms, round=run.round) for run in runs]))
+        == expected
     )
 
 
@@ -190,29 +193,47 @@ def test_an_output_that_cannot_be_made_is_refused_before_the_work(bundle, tmp_pa
 
 def test_the_grid_has_each_cell_once_and_each_group_its_full_run(bundle):
     workload = make_subject(bundle).workload
-    cells = make_cells(
-        workload, ratios=(2,), predictors=("zeus", "reuse"), steps=(10, 8), solvers=("default", "dpmpp-2m")
-    )
-    assert [cell.group for cell in cells if cell.is_full] == [
+    grid = Grid(ratios=(2,), predictors=("zeus", "reuse"), steps=(10, 8), solvers=("default", "dpmpp-2m"))
+    variants = make_variants(workload, grid)
+    assert [variant.group for variant in variants if variant.is_full] == [
         ("onnxruntime", solver, steps) for solver in ("default", "dpmpp-2m") for steps in (10, 8)
     ]
-    assert len({cell.key for cell in cells}) == len(cells) == 4 * 3
+    assert len({variant.key for variant in variants}) == len(variants) == 4 * 3
 
 
 def test_plans_are_read_and_run_where_they_fit(bundle, tmp_path):
     workload = make_subject(bundle).workload
     file = tmp_path / "fast.json"
     file.write_text(json.dumps(Plan("FFXRFF").to_json()))
-    plans = [read_plan(str(file)), read_plan("FFXF")]
-    cells = make_cells(workload, ratios=(), plans=plans, steps=(6, 4, 5))
-    assert [(cell.label, str(cell.setting.plan)) for cell in cells if not cell.is_full] == [
+    plans = [NamedPlan.read(str(file)), NamedPlan.read("FFXF")]
+    variants = make_variants(workload, Grid(ratios=(), plans=plans, steps=(6, 4, 5)))
+    assert [(variant.label, str(variant.setting.plan)) for variant in variants if not variant.is_full] == [
         ("fast", "FFXRFF"), ("FFXF", "FFXF"),
     ]  # fmt: skip
     with pytest.raises(ZeusError, match="got 4 steps; expected 6"):
-        make_cells(workload, plans=plans[1:], steps=(6,))
+        make_variants(workload, Grid(plans=plans[1:], steps=(6,)))
     file.write_text("no json")
     with pytest.raises(ZeusError, match="no strict JSON"):
-        read_plan(str(file))
+        NamedPlan.read(str(file))
+
+
+def test_a_window_applies_to_ratios_and_presets(bundle):
+    workload = make_subject(bundle).workload
+    plans = [NamedPlan.read("fast", "none"), NamedPlan.read("FFXRFFFFFF")]
+    variants = make_variants(workload, Grid(ratios=(2,), window="none", plans=plans, steps=(10, 20)))
+    found = [(variant.label, variant.setting.plan) for variant in variants if not variant.is_full]
+    none = (0.0, 0.0)
+    assert found == [
+        ("r = 2", with_rule(Plan.uniform(10, 2, none))), ("fast", with_rule(Plan.uniform(10, 3, none))),
+        ("FFXRFFFFFF", with_rule(Plan("FFXRFFFFFF"))),
+        ("r = 2", with_rule(Plan.uniform(20, 2, none))), ("fast", with_rule(Plan.uniform(20, 3, none))),
+    ]  # fmt: skip
+    with pytest.raises(ZeusError, match="window: got 'wide'"):
+        Grid(window="wide")
+
+
+def with_rule(plan):
+    return replace(plan, predictor=Predictor())
 
 
 def test_fewer_steps_are_measured_against_the_most_too(bundle):
@@ -228,7 +249,7 @@ def test_eager_is_the_reference_of_a_bundle(bundle):
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    subject = open_subject(bundle, model=MODELS / "digits-unet-flow", backends=("onnxruntime", "tensorrt"), seed=7)
+    subject = open_compared(bundle, model=MODELS / "digits-unet-flow", backends=("onnxruntime", "tensorrt"), seed=7)
     result = run(subject, steps=(6,), ratios=(2,), rounds=1)
     torch.set_num_threads(threads)
     full, skipped, *missing = result.rows
@@ -236,12 +257,12 @@ def test_eager_is_the_reference_of_a_bundle(bundle):
     assert skipped.to_eager.psnr_db == pytest.approx(skipped.to_full.psnr_db, abs=0.1)
     assert full.marks.replace("~", "") == ""
     assert all(row.note.startswith("not available: ") for row in missing)
-    with pytest.raises(ZeusError, match="eager without the model"):
-        open_subject(bundle, backends=("eager",))
+    with pytest.raises(ZeusError, match="got eager for a bundle alone"):
+        open_compared(bundle, backends=("eager",))
     with pytest.raises(ZeusError, match="other weights"):
-        open_subject(bundle, model=MODELS / "digits-unet-v")
+        open_compared(bundle, model=MODELS / "digits-unet-v")
     with pytest.raises(ZeusError, match="expected some of eager, tensorrt"):
-        open_subject(bundle, backends=("magic",))
+        open_compared(bundle, backends=("magic",))
 
 
 def test_a_pipeline_is_compared_like_a_bundle():
@@ -253,16 +274,16 @@ def test_a_pipeline_is_compared_like_a_bundle():
     pipeline = build_dit()
     pipeline.set_progress_bar_config(disable=True)
     workload = PipelineWorkload(pipeline, [1, 2, 3], {"guidance_scale": 4.0})
-    subject = describe_pipeline(workload)
+    subject = open_subject(workload)
     assert subject.asked == ("eager",)
     result = run(subject, steps=(8,), ratios=(2,), rounds=1, peers=Peer.parse("pab=2"))
     assert [row.nfe for row in result.rows] == [8, 5, 8]
     assert [row.to_full.latent_error > 0 for row in result.rows] == [False, True, True]
     assert result.rows[2].nfe_equivalent < 8
     with pytest.raises(ZeusError, match="for a pipeline alone"):
-        describe_pipeline(workload, ("onnxruntime",))
+        open_subject(workload, ("onnxruntime",))
     with pytest.raises(ZeusError, match="expected some of eager"):
-        describe_pipeline(workload, ())
+        open_subject(workload, ())
 
 
 def test_peak_memory_sees_an_allocation():

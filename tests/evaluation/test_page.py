@@ -8,9 +8,10 @@ from html.parser import HTMLParser
 import pytest
 from toy_subject import ToyEngine, make_subject
 
-from zeus_trt.evaluation.cells import make_cells
 from zeus_trt.evaluation.compare import compare
+from zeus_trt.evaluation.options import MeasureOptions
 from zeus_trt.evaluation.plots import find_front
+from zeus_trt.evaluation.variants import Grid, make_variants
 
 BROWSERS = ("chromium", "chromium-browser", "chromium-headless-shell", "google-chrome", "google-chrome-stable")
 IMAGES = 3 + 2 * 10 * 3  # plots; full, skipped and difference of ten samples for two rows
@@ -35,8 +36,8 @@ class Reader(HTMLParser):
 def page(digits_bundle, tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
     subject = make_subject(digits_bundle("unet-flow"), onnxruntime=ToyEngine())
-    cells = make_cells(subject.workload, ratios=(2, 4), steps=(10,))
-    compare(subject, cells, num_images=10, rounds=1, output=folder)
+    variants = make_variants(subject.workload, Grid(ratios=(2, 4), steps=(10,)))
+    compare(subject, variants, MeasureOptions(num_images=10, rounds=1), output=folder)
     return folder / "report.html"
 
 

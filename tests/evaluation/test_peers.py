@@ -7,12 +7,13 @@ import torch
 from checkout import MODELS
 from diffusers.hooks import HookRegistry, ModelHook
 
+from zeus_trt.comparing import open_compared
 from zeus_trt.errors import ZeusError
-from zeus_trt.evaluation.cells import make_cells
 from zeus_trt.evaluation.compare import compare
-from zeus_trt.evaluation.peer_table import pair_peers
+from zeus_trt.evaluation.comparison import pair_peers
+from zeus_trt.evaluation.options import MeasureOptions
 from zeus_trt.evaluation.peers import PEERS, Peer, Situation, UnsupportedError, apply_peer
-from zeus_trt.evaluation.subject import open_subject
+from zeus_trt.evaluation.variants import Grid, make_variants
 
 STEPS = 10
 
@@ -24,10 +25,10 @@ OTHERS = tuple(name for name in PEERS if name not in QUICK)
 @pytest.fixture(scope="module", params=[QUICK, pytest.param(OTHERS, marks=pytest.mark.slow)], ids=["quick", "others"])
 def compared(request, digits_bundle, one_thread):
     model = MODELS / "digits-dit-flow"
-    subject = open_subject(digits_bundle("dit-flow"), model=model, backends=("eager",), guidance_scale=2.0)
+    subject = open_compared(digits_bundle("dit-flow"), model=model, backends=("eager",), guidance_scale=2.0)
     peers = [peer for name in request.param for peer in Peer.parse(name)]
-    cells = make_cells(subject.workload, backends=("eager",), ratios=(2, 4), steps=(STEPS,), peers=peers)
-    return compare(subject, cells, num_images=2, rounds=1), subject
+    variants = make_variants(subject.workload, Grid(("eager",), ratios=(2, 4), steps=(STEPS,), peers=peers))
+    return compare(subject, variants, MeasureOptions(num_images=2, rounds=1)), subject
 
 
 def find_rows(compared, name):
@@ -48,7 +49,7 @@ def test_caches_run_on_the_dit_and_are_weighed(compared):
 
 def test_the_work_of_the_full_run_is_its_number_of_calls(compared):
     _, subject = compared
-    full = make_cells(subject.workload, backends=("eager",), ratios=(), steps=(STEPS,))[0]
+    full = make_variants(subject.workload, Grid(("eager",), ratios=(), steps=(STEPS,)))[0]
 
     from zeus_trt.evaluation.timing import count_flops
 
@@ -67,9 +68,10 @@ def test_a_cache_that_is_not_installed_says_so(compared):
 
 @pytest.mark.parametrize("compared", [QUICK], indirect=True, ids=["quick"])
 def test_caches_stand_beside_skipped_runs(compared):
-    head, lines = pair_peers(compared[0].rows)
+    table = pair_peers(compared[0].rows)
+    lines = table.texts
     assert len(lines) == 4
-    assert all(len(line) == len(head) for line in lines)
+    assert all(len(line) == len(table.columns) for line in table.rows)
     light = {line[0]: line[7] for line in lines}
     assert light["pab 2"] == "r = 2, zeus"
     assert pair_peers([row for row in compared[0].rows if not row.peer]) is None
@@ -110,9 +112,9 @@ def test_hooks_of_the_user_stay(compared):
 
 @pytest.mark.parametrize("name", ["first-block-cache", "taylorseer", "mag-cache", "faster-cache"])
 def test_a_unet_is_not_supported_and_untouched(name):
-    from zeus_trt.export.model import load_model
+    from zeus_trt.export.loading import load_pipeline
 
-    module = load_model(MODELS / "digits-unet-flow").denoiser
+    module = load_pipeline(MODELS / "digits-unet-flow").denoiser
     situation, _ = make_situation(module)
     with pytest.raises(UnsupportedError), apply_peer(Peer.parse(name)[0], module, situation):
         pass

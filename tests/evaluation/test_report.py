@@ -11,10 +11,11 @@ from toy_subject import ToyEngine, make_subject
 
 from zeus_trt import comparing
 from zeus_trt.evaluation import report
-from zeus_trt.evaluation.cells import make_cells
 from zeus_trt.evaluation.compare import compare
-from zeus_trt.evaluation.comparison import Speedup
+from zeus_trt.evaluation.options import MeasureOptions
 from zeus_trt.evaluation.report import write_report
+from zeus_trt.evaluation.row import Speedup
+from zeus_trt.evaluation.variants import Grid, make_variants
 from zeus_trt.pictures import draw_grid, draw_levels, list_colours, measure_levels
 from zeus_trt.repeat import write_command
 
@@ -27,7 +28,8 @@ def bundle(digits_bundle):
 @pytest.fixture(scope="module")
 def comparison(bundle):
     subject = make_subject(bundle)
-    return compare(subject, make_cells(subject.workload, ratios=(2, 4), steps=(10,)), num_images=2, rounds=1)
+    variants = make_variants(subject.workload, Grid(ratios=(2, 4), steps=(10,)))
+    return compare(subject, variants, MeasureOptions(num_images=2, rounds=1))
 
 
 def test_the_picture_carries_the_marks_of_the_table(comparison, tmp_path, monkeypatch):
@@ -81,8 +83,8 @@ def test_the_page_says_how_to_repeat_it_and_shows_every_image(bundle, tmp_path):
     assert "<here>" not in page
     command = html.unescape(re.search(r"<pre>(.*?)</pre>", page, re.DOTALL)[1])
     assert shlex.split(command) == [
-        "zeus-trt", "compare", str(bundle), "--ratios", "2", "--steps", "6", "--labels", "1,2", "--num-images", "3",
-        "--rounds", "1", "--output", str(output),
+        "zeus-trt", "compare", str(bundle), "--ratios", "2", "--steps", "6", "--num-images", "3", "--rounds", "1",
+        "--labels", "1,2", "--output", str(output),
     ]  # fmt: skip
     shown = re.findall(r"<figcaption>([\d.]+) dB</figcaption>", page)
     assert [float(text) for text in shown] == [round(psnr, 1) for psnr in done.rows[1].image_psnr_db]
@@ -105,8 +107,8 @@ def test_a_command_is_quoted_and_leaves_defaults_out():
 def test_a_row_that_is_added_later_gets_its_full_runs_beside_it(bundle, tmp_path):
     def run(ratios, engine):
         subject = make_subject(bundle, onnxruntime=engine)
-        cells = make_cells(subject.workload, ratios=ratios, steps=(10,))
-        return compare(subject, cells, num_images=1, rounds=2, output=tmp_path, trajectories=False)
+        variants = make_variants(subject.workload, Grid(ratios=ratios, steps=(10,)))
+        return compare(subject, variants, MeasureOptions(1, rounds=2, trajectories=False), output=tmp_path)
 
     run((2,), ToyEngine())
     engine = ToyEngine()

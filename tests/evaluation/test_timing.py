@@ -9,12 +9,12 @@ from checkout import ROOT
 from diffusers import DiffusionPipeline
 from toy_subject import ToyEngine, make_subject
 
-from zeus_trt.evaluation.cells import make_cells
 from zeus_trt.evaluation.compare import compare
+from zeus_trt.evaluation.options import MeasureOptions
 from zeus_trt.evaluation.pipeline_workload import PipelineWorkload
-from zeus_trt.evaluation.subject import describe_pipeline
-from zeus_trt.evaluation.table import list_columns
+from zeus_trt.evaluation.subject import open_subject
 from zeus_trt.evaluation.timing import time_run
+from zeus_trt.evaluation.variants import Grid, make_variants
 from zeus_trt.evaluation.workload import Sample
 from zeus_trt.runtime import Report
 
@@ -95,10 +95,10 @@ def test_a_pipeline_has_a_column_for_every_part_and_a_bound_of_the_whole_run(tmp
     workload = PipelineWorkload(pipeline, ["a cat"], {"height": 64, "width": 64})
     assert set(workload.parts) >= {"text_encoder", "vae"}
     assert "unet" not in workload.parts
-    subject = describe_pipeline(workload)
-    cells = make_cells(workload, backends=subject.asked, ratios=(2,), steps=(6,))
-    result = compare(subject, cells, num_images=1, rounds=1, trajectories=False)
-    names = [column.name for column in list_columns(result)]
+    subject = open_subject(workload)
+    variants = make_variants(workload, Grid(subject.asked, ratios=(2,), steps=(6,)))
+    result = compare(subject, variants, MeasureOptions(num_images=1, rounds=1, trajectories=False))
+    names = [column.name for column in result.table.columns]
     assert {"text encoder", "decoder (vae)", "run bound"} <= set(names)
     for row in result.rows:
         assert set(row.times.parts_ms) == {"text_encoder", "vae"}
@@ -110,9 +110,10 @@ def test_a_pipeline_has_a_column_for_every_part_and_a_bound_of_the_whole_run(tmp
 
 def test_a_bundle_has_no_such_columns(digits_bundle):
     subject = make_subject(digits_bundle("unet-flow"))
-    result = compare(subject, make_cells(subject.workload, ratios=(2,), steps=(6,)), num_images=1, rounds=1)
+    variants = make_variants(subject.workload, Grid(ratios=(2,), steps=(6,)))
+    result = compare(subject, variants, MeasureOptions(num_images=1, rounds=1))
     assert all(row.times.parts_ms == {} for row in result.rows)
-    assert not {"run bound", "decoder (vae)"} & {column.name for column in list_columns(result)}
+    assert not {"run bound", "decoder (vae)"} & {column.name for column in result.table.columns}
 
 
 def test_short_rounds_time_some_images_and_make_all(digits_bundle, clock):
@@ -126,11 +127,10 @@ def test_short_rounds_time_some_images_and_make_all(digits_bundle, clock):
             return engine(sample, timestep, class_labels)
 
     subject = make_subject(digits_bundle("unet-flow"), onnxruntime=Counting())
-    cells = make_cells(subject.workload, ratios=(2,), steps=(6,))
-    nfe = cells[1].setting.plan.nfe
-    result = compare(
-        subject, cells, num_images=4, timed_images=1, rounds=3, reference=False, trajectories=False,
-    )  # fmt: skip
+    variants = make_variants(subject.workload, Grid(ratios=(2,), steps=(6,)))
+    nfe = variants[1].setting.plan.nfe
+    options = MeasureOptions(num_images=4, timed_images=1, rounds=3, reference=False, trajectories=False)
+    result = compare(subject, variants, options)
     assert sizes == [4] * (6 + nfe) + [1] * (2 + 3 * (6 + nfe))  # samples; the warm-up and three rounds
     full, skipped = result.rows
     assert len(skipped.image_psnr_db) == 4

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from zeus_trt.evaluation.comparison import Comparison, Row, Speedup, Times
+from zeus_trt.evaluation.comparison import Comparison, list_marks
 from zeus_trt.evaluation.quality import METRICS, Quality
-from zeus_trt.evaluation.rows import compare_times
-from zeus_trt.evaluation.table import UNMEASURABLE, draw_table, list_marks, say_speedup
+from zeus_trt.evaluation.row import UNMEASURABLE, Row, Speedup, Times
+from zeus_trt.evaluation.summary import compare_times
 from zeus_trt.evaluation.timing import Run
 from zeus_trt.evaluation.verdict import judge
 
@@ -154,8 +154,8 @@ def test_one_disturbed_round_of_nine_does_not_hide_a_gain():
 )
 def test_a_gain_below_the_spread_is_not_measurable(speedup, said):
     row = make_row(2, speedup)
-    assert say_speedup(row) == said
-    text = draw_table(make_comparison(row), 80)
+    assert row.describe_speedup() == said
+    text = make_comparison(row).to_table(80)
     assert said in text
     assert (f"{UNMEASURABLE}: the rounds differ" in text) == (said == UNMEASURABLE)
 
@@ -173,7 +173,7 @@ def test_the_table_fits_the_width(width):
         for backend in ("onnxruntime", "aot-inductor") for solver in ("default", "dpmpp-2m")
         for label in ("r = 2", "a-long-name-of-a-calibrated-plan")
     ]  # fmt: skip
-    lines = draw_table(make_comparison(*rows), width).splitlines()
+    lines = make_comparison(*rows).to_table(width).splitlines()
     assert max(map(len, lines)) <= width
     assert sum("1.90 (1.89-1.91)" in line for line in lines) == len(rows)
     assert any("dpmpp-2m" in line for line in lines)

@@ -11,8 +11,9 @@ from zeus_trt.export.capture import capture
 from zeus_trt.export.description import describe, digest_weights
 from zeus_trt.export.flat import trace_flat
 from zeus_trt.export.loading import load_pipeline
-from zeus_trt.export.model import load_model
 from zeus_trt.export.runs import Settings
+from zeus_trt.runtime.bundle.manifest import Graph
+from zeus_trt.runtime.bundle.precision import Precision
 from zeus_trt.runtime.bundle.size_rules import SizeRules
 
 
@@ -43,11 +44,13 @@ def add_lora(unet, name="style", scale=0.5):
     return unet
 
 
-@pytest.mark.parametrize("kind", ["pipeline", "component"])
+@pytest.mark.parametrize("kind", ["pipeline", "bare"])
 def test_weights_saved_with_adapters_are_refused(tmp_path, kind):
     build_sd(unet=add_lora(tiny_unet())).save_pretrained(tmp_path / "saved")
+    if kind == "bare":
+        (tmp_path / "saved" / "model_index.json").unlink()
     with pytest.raises(ZeusError, match=r"unet, whose weights were saved with the adapter style in them.*fuse_lora"):
-        (load_pipeline if kind == "pipeline" else load_model)(tmp_path / "saved")
+        load_pipeline(tmp_path / "saved")
 
 
 def test_an_adapter_that_is_saved_beside_whole_weights_is_left_alone(tmp_path):
@@ -56,7 +59,8 @@ def test_an_adapter_that_is_saved_beside_whole_weights_is_left_alone(tmp_path):
     for folder in ("", "unet"):
         save_file(adapter, tmp_path / "saved" / folder / "pytorch_lora_weights.safetensors")
     assert load_pipeline(tmp_path / "saved").unet is not None
-    assert load_model(tmp_path / "saved").component == "unet"
+    (tmp_path / "saved" / "model_index.json").unlink()
+    assert type(load_pipeline(tmp_path / "saved")).__name__ == "BarePipeline"
 
 
 def test_two_adapters_are_named(tmp_path):
@@ -79,10 +83,11 @@ def save_unconditional(folder):
 def test_weights_that_are_missing_are_refused(tmp_path):
     file = save_unconditional(tmp_path / "saved")
     save_file({name: tensor for name, tensor in load_file(file).items() if "conv_in" not in name}, file)
-    with pytest.raises(ZeusError, match=r"whose unet was saved without conv_in\.weight and 1 others"):
-        load_pipeline(tmp_path / "saved")
-    with pytest.raises(ZeusError, match=r"unet without conv_in\.bias and 1 other"):
-        load_model(tmp_path / "saved")
+    for kind in ("pipeline", "bare"):
+        with pytest.raises(ZeusError, match=r"whose unet was saved without conv_in\.weight and 1 others"):
+            load_pipeline(tmp_path / "saved")
+        if kind == "pipeline":
+            (tmp_path / "saved" / "model_index.json").unlink()
 
 
 def test_a_whole_folder_loads(tmp_path):
@@ -95,7 +100,7 @@ def test_the_trace_has_the_active_adapter_and_the_manifest_names_it():
     captured = capture(pipeline, Settings({"batch": 2, "height": 64, "width": 96, "prompt": 7}, {}, run=run_sd))
     example = captured.arguments.nest(captured.arguments.leaves)
     with torch.no_grad():
-        got = trace_flat(captured).module()(*(spec.example for spec in captured.inputs))
+        got = trace_flat(captured).module()(*captured.examples)
         expected = pipeline.unet(**example)[0]
         for module in pipeline.unet.modules():
             if isinstance(module, Lora):
@@ -110,7 +115,18 @@ def test_the_manifest_records_adapters(unet, adapters):
     captured = capture(
         build_sd(unet=unet), Settings({"batch": 2, "height": 64, "width": 96, "prompt": 7}, {}, run=run_sd)
     )
-    manifest = describe(
-        captured, SizeRules({}), (), model="m", weights_sha256=digest_weights(unet), prediction_type="epsilon"
-    )
+    graph = Graph(Precision.FP32)
+    manifest = describe(captured, SizeRules({}), graph, model="m", prediction_type="epsilon")
     assert manifest.adapters == adapters
+    assert (manifest.weights_sha256, manifest.adapters_sha256) == digest_weights(unet)
+
+
+def test_an_adapter_leaves_the_digest_of_the_weights_as_it_is():
+    unet = tiny_unet()
+    plain, none = digest_weights(unet)
+    weights, style = digest_weights(add_lora(unet))
+    assert (weights, none) == (plain, "")
+    with torch.no_grad():
+        next(p for name, p in unet.named_parameters() if "lora" in name.lower()).add_(1e-3)
+    assert digest_weights(unet) == (plain, digest_weights(unet)[1])
+    assert digest_weights(unet)[1] not in ("", style)

@@ -4,13 +4,13 @@ import shutil
 
 import pytest
 import torch
+from bare_inputs import example_inputs
 from engine_samples import write_engine
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.export import load_model
+from zeus_trt.export import load_pipeline
 from zeus_trt.export.aot_inductor import trace_program
 from zeus_trt.export.build import build_engine, find_reasons, plan_engine
-from zeus_trt.export.model import example_inputs
 from zeus_trt.export.profile import SizeRange
 from zeus_trt.export.tensorrt import TensorRTOptions
 from zeus_trt.runtime import Bundle
@@ -34,13 +34,13 @@ class Flat(torch.nn.Module):
 def tiny(tiny_model, export_tiny):
     """The tiny UNet, its bundle, and how to trace it."""
     bundle = export_tiny()
-    model = load_model(tiny_model)
-    inputs = example_inputs(model, 2)
+    denoiser = load_pipeline(tiny_model).denoiser
+    inputs = example_inputs(denoiser, 2)
 
     def trace():
-        return trace_program(Flat(model.denoiser).eval(), inputs, bundle.manifest.inputs)
+        return trace_program(Flat(denoiser).eval(), inputs, bundle.manifest.inputs)
 
-    return model, bundle, trace
+    return denoiser, bundle, trace
 
 
 def list_files(bundle):
@@ -49,7 +49,7 @@ def list_files(bundle):
 
 @pytest.mark.slow
 def test_agrees_with_eager_at_every_batch(tiny, tmp_path):
-    model, bundle, trace = tiny
+    denoiser, bundle, trace = tiny
     said = []
     record = build_engine(bundle, "aot-inductor", ranges={"batch": SizeRange(1, 1, 2)}, trace=trace, say=said.append)
     assert said == ["builds aot-inductor: the bundle has none"]
@@ -57,16 +57,16 @@ def test_agrees_with_eager_at_every_batch(tiny, tmp_path):
     assert record.file == "denoiser.pt2"
     engine = AotEngine.open(Bundle.open(bundle.path))
     for batch in (1, 2, 3, 4):
-        inputs = example_inputs(model, batch, seed=batch)
+        inputs = example_inputs(denoiser, batch, seed=batch)
         with torch.no_grad():
-            eager = model.denoiser(**inputs).sample
+            eager = denoiser(**inputs).sample
         assert (engine(**inputs) - eager).abs().max() < 1e-4 * eager.abs().max()
         cast = {name: value.double() for name, value in inputs.items()}
         assert torch.equal(engine(**cast), engine(**inputs))
     one_time = engine(**inputs | {"timestep": torch.tensor(500)})
     assert torch.equal(one_time, engine(**inputs | {"timestep": torch.full((4,), 500.0)}))
     with pytest.raises(ZeusError, match=r"guidance doubles the batch: 2 x 3 = 6\); expected 1\.\.4"):
-        engine(**example_inputs(model, 6))
+        engine(**example_inputs(denoiser, 6))
     with pytest.raises(ZeusError, match="Pass each of them by name"):
         engine(sample=inputs["sample"])
     assert build_engine(bundle, "aot-inductor", ranges={"batch": SizeRange(1, 1, 2)}, say=said.append) == record
@@ -82,7 +82,7 @@ def test_agrees_with_eager_at_every_batch(tiny, tmp_path):
 
 
 def test_refused_before_anything_is_compiled(tiny):
-    model, bundle, trace = tiny
+    denoiser, bundle, trace = tiny
     before = list_files(bundle)
     with pytest.raises(ZeusError, match="got a bundle alone; expected the model as well"):
         build_engine(bundle, "aot-inductor")
@@ -90,7 +90,7 @@ def test_refused_before_anything_is_compiled(tiny):
         build_engine(bundle, "aot-inductor", options=TensorRTOptions(tf32=True), trace=trace)
 
     def trace_half():
-        inputs = {name: v.half() if v.is_floating_point() else v for name, v in example_inputs(model, 2).items()}
+        inputs = {name: v.half() if v.is_floating_point() else v for name, v in example_inputs(denoiser, 2).items()}
         return trace_program(torch.nn.Conv2d(1, 1, 1).half(), {"sample": inputs["sample"]}, bundle.manifest.inputs[:1])
 
     with pytest.raises(ZeusError, match="got a model in fp16 for a graph in fp32"):

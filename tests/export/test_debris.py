@@ -62,10 +62,11 @@ def test_a_full_disk_in_the_middle_of_an_export(tiny_model, tmp_path):
 
 def test_no_space_left_on_the_device(tiny_model, tmp_path, monkeypatch):
     def fail(captured, path):
+        path.parent.mkdir(parents=True)
         path.write_bytes(b"half a graph")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path.name)
 
-    monkeypatch.setattr("zeus_trt.export.bundle.export_capture", fail)
+    monkeypatch.setattr("zeus_trt.export.export.export_capture", fail)
     check_refusal(call("export", tiny_model, "-o", tmp_path / "bundle"), "No space left on device")
     assert list_files(tmp_path) == []
 

@@ -14,7 +14,7 @@ from zeus_trt.export.runs import Settings
 
 def find(family):
     pipeline = FAMILIES[family].make()
-    return choose_denoiser(pipeline, lambda: FAMILIES[family].run(pipeline, **FAMILIES[family].base))
+    return choose_denoiser(pipeline, lambda proxy: FAMILIES[family].run(proxy, **FAMILIES[family].base))
 
 
 @pytest.mark.parametrize(
@@ -50,13 +50,13 @@ def renamed():
 
 
 def test_a_denoiser_of_any_name_is_found_beside_networks_that_feed_it_or_read_it(renamed):
-    assert watch(renamed, lambda: renamed(2)).called == ["guide", "painter", "critic"]
+    assert watch(renamed, lambda proxy: proxy(2)).called == ["guide", "painter", "critic"]
     assert capture(renamed, Settings({"batch": 2}, {"batch": 3})).component == "painter"
 
 
 def test_two_denoisers_are_named(renamed):
     with pytest.raises(ZeusError, match=r"several denoisers; expected one of guide, painter\. Name it"):
-        choose_denoiser(renamed, lambda: renamed(2, add=True))
+        choose_denoiser(renamed, lambda proxy: proxy(2, add=True))
 
 
 def test_a_pipeline_of_pipelines_is_refused_before_it_runs(renamed):
@@ -70,13 +70,13 @@ def test_a_loop_without_a_network_is_refused(renamed):
     with pytest.raises(ZeusError, match="TypeError: 'NoneType' object is not callable"):
         capture(renamed, Settings({"batch": 2}, {"batch": 3}))
     with pytest.raises(ZeusError, match="whose solver steps on the output of none of its components"):
-        choose_denoiser(renamed, lambda: None)
+        choose_denoiser(renamed, lambda _: None)
 
 
 def test_everything_is_as_it_was(renamed):
     before, classes = dict(vars(renamed)), [type(part) for part in renamed.components.values()]
     state = torch.get_rng_state()
-    choose_denoiser(renamed, lambda: renamed(2))
+    choose_denoiser(renamed, lambda proxy: proxy(2))
     assert vars(renamed) == before
     assert [type(part) for part in renamed.components.values()] == classes
     assert torch.equal(torch.get_rng_state(), state)

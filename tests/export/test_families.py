@@ -33,9 +33,9 @@ def test_the_graph_agrees_with_eager(name, family_bundle):
     sides = [symbol for symbol in bundle.manifest.symbols if symbol.name in ("height", "width")]
     assert {symbol.multiple_of for symbol in sides} <= {family.multiple_of}
     assert {str(relation) for relation in bundle.manifest.relations} == family.relations
-    check_graph(bundle.onnx, captured)
+    check_graph(bundle.graph(), captured)
     cases = list_cases(captured, pipeline, family.settings, ({}, *family.unseen))
-    records = compare(captured.denoiser, open_graph(bundle.onnx), cases, "onnxruntime")
+    records = compare(captured.denoiser, open_graph(bundle.graph()), cases, "onnxruntime")
     assert len(records) == (1 + len(family.unseen)) * (1 + len(BATCHES))
     assert all(0 < record.relative_error < 1e-4 for record in records)
     seen = max(record.relative_error for record in records if not record.setting)
@@ -56,7 +56,7 @@ def check_graph(path, captured):
     double = onnx.TensorProto.DOUBLE
     assert not [tensor.name for tensor in graph.initializer if tensor.data_type == double]
     assert not [node.name for node in graph.node for attribute in node.attribute if is_double(attribute)]
-    assert captured.inputs[1].example.dtype == torch.float32
+    assert captured.examples[1].dtype == torch.float32
     assert b"site-packages" not in path.read_bytes()
 
 

@@ -10,7 +10,7 @@ from pipelines import FAMILIES
 from safetensors.torch import load_file, save_file
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.export import export_bundle, export_pipeline
+from zeus_trt.export import export_model
 from zeus_trt.export.capture import capture
 from zeus_trt.export.precision import cast_capture, cast_module, check_precision, find_precision
 
@@ -41,12 +41,12 @@ def hot():
 
 
 def export_hot(pipeline, folder, **settings):
-    return export_pipeline(pipeline, folder, settings=SD.settings, steps=(), precision="fp16", **settings)
+    return export_model(pipeline, folder, settings=SD.settings, steps=(), precision="fp16", **settings)
 
 
 def list_types(bundle):
     kinds = {spec.name: spec.dtype for spec in bundle.manifest.inputs}
-    graph = onnx.load(bundle.onnx, load_external_data=False).graph
+    graph = onnx.load(bundle.graph(), load_external_data=False).graph
     return kinds, {onnx.TensorProto.DataType.Name(tensor.data_type) for tensor in graph.initializer if tensor.dims}
 
 
@@ -57,21 +57,20 @@ def list_types(bundle):
 def test_a_half_is_verified_and_its_manifest_says_how(family_bundle, precision, dtype, backends):
     bundle = family_bundle("flux", precision)
     types, weights = list_types(bundle)
-    assert {name for name, kind in types.items() if kind == "float32"} == {"timestep", "guidance", "img_ids", "txt_ids"}
-    assert set(types.values()) == {"float32", dtype}
+    assert set(types.values()) == {"float32"}  # the solver's
     assert dtype.upper() in weights
     assert "DOUBLE" not in weights
     manifest = bundle.manifest
-    assert (manifest.precision, manifest.output.dtype) == (precision, dtype)
-    assert {record.backend for record in manifest.verification} == backends
-    assert {record.dtype for record in manifest.verification} == {dtype}
-    assert all(1e-6 < record.relative_error < 8e-2 for record in manifest.verification)
+    assert manifest.precision == precision
+    assert {record.backend for record in manifest.find_graph().verification} == backends
+    assert {record.dtype for record in manifest.find_graph().verification} == {"float32"}
+    assert all(1e-6 < record.relative_error < 8e-2 for record in manifest.find_graph().verification)
 
 
 def test_bare_models_too(tiny_model, tmp_path):
-    manifest = export_bundle(tiny_model, tmp_path / "bundle", precision="fp16", steps=()).manifest
-    assert [spec.dtype for spec in manifest.inputs] == ["float16", "float32", "int64"]
-    assert {record.shape[0] for record in manifest.verification} == {1, 3, 4}
+    manifest = export_model(tiny_model, tmp_path / "bundle", precision="fp16", steps=()).manifest
+    assert [spec.dtype for spec in manifest.inputs] == ["float32", "float32", "int64"]
+    assert {record.shape[0] for record in manifest.find_graph().verification} == {1, 2, 3, 4, 6}
 
 
 def test_overflow_is_named_with_the_blocks_that_help(hot, tmp_path):
@@ -88,8 +87,8 @@ def test_blocks_kept_in_fp32_do_not_overflow(hot, tmp_path):
     before = {name: value.clone() for name, value in hot.unet.state_dict().items()}
     bundle = export_hot(hot, tmp_path / "bundle", keep_fp32=("down_blocks.0.resnets.*",))
     assert list_types(bundle)[1] >= {"FLOAT", "FLOAT16"}
-    assert bundle.manifest.keep_fp32 == ("down_blocks.0.resnets.*",)
-    assert all(record.relative_error < 1e-2 for record in bundle.manifest.verification)
+    assert bundle.manifest.find_graph().keep_fp32 == ("down_blocks.0.resnets.*",)
+    assert all(record.relative_error < 1e-2 for record in bundle.manifest.find_graph().verification)
     after = hot.unet.state_dict()
     assert all(torch.equal(after[name], value) and after[name].dtype == value.dtype for name, value in before.items())
 
@@ -145,7 +144,7 @@ def test_the_files_count_whatever_they_were_loaded_into(tiny_model, tmp_path):
 
     save_file({name: value.bfloat16() for name, value in load_file(file).items()}, file)
     with pytest.raises(ZeusError, match="got fp16 for weights in bf16, which may overflow"):
-        export_bundle(model, tmp_path / "bundle", precision="fp16")
+        export_model(model, tmp_path / "bundle", precision="fp16")
     assert not (tmp_path / "bundle").exists()
 
 
@@ -158,5 +157,5 @@ def test_the_files_count_whatever_they_were_loaded_into(tiny_model, tmp_path):
 )
 def test_what_is_no_precision_or_no_module(tiny_model, tmp_path, settings, reason):
     with pytest.raises(ZeusError, match=reason):
-        export_bundle(tiny_model, tmp_path / "bundle", **settings)
+        export_model(tiny_model, tmp_path / "bundle", **settings)
     assert list(tmp_path.iterdir()) == []

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.profile import SizeRange, make_profile
 from zeus_trt.runtime.bundle.engine_profile import ShapeRange, check_shapes
-from zeus_trt.runtime.bundle.manifest import Manifest, SymbolSpec, TensorSpec
+from zeus_trt.runtime.bundle.manifest import Manifest
+from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec, TensorSpec
 from zeus_trt.runtime.engines.named_inputs import measure
 
 IMAGE = {"height": SizeRange(16, 32, 64), "width": SizeRange(16, 32, 48)}

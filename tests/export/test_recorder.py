@@ -22,6 +22,10 @@ def sd():
     return SD.make()
 
 
+def run_base(pipeline):
+    return SD.run(pipeline, **SD.base)
+
+
 def snapshot(pipeline):
     """Everything of a pipeline that recording could change."""
     parts = [part for part in pipeline.components.values() if isinstance(part, torch.nn.Module)]
@@ -35,8 +39,7 @@ def snapshot(pipeline):
 
 
 def test_calls_have_steps_branches_and_copies(sd):
-    with record_calls(sd, "unet", steps=2) as calls:
-        SD.run(sd, **SD.base)
+    calls = record_calls(sd, "unet", run_base, steps=2)
     assert [(call.step, call.branch) for call in calls] == [(0, 0), (1, 0)]
     first, second = (call.arguments for call in calls)
     assert list(first)[:3] == ["sample", "timestep", "encoder_hidden_states"]
@@ -47,8 +50,7 @@ def test_calls_have_steps_branches_and_copies(sd):
 
 def test_guidance_with_one_call_per_branch():
     wan = WAN.make()
-    with record_calls(wan, "transformer", steps=3) as calls:
-        WAN.run(wan, **WAN.base)
+    calls = record_calls(wan, "transformer", lambda proxy: WAN.run(proxy, **WAN.base), steps=3)
     assert [(call.step, call.branch) for call in calls] == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
     assert capture(wan, WAN.settings).guidance == "sequential"
 
@@ -56,8 +58,7 @@ def test_guidance_with_one_call_per_branch():
 @pytest.mark.parametrize("scheduler", [diffusers.PNDMScheduler(skip_prk_steps=True), diffusers.HeunDiscreteScheduler()])
 def test_steps_are_those_of_the_solver_where_timesteps_repeat(sd, scheduler):
     sd.scheduler = scheduler
-    with record_calls(sd, "unet", steps=5) as calls:
-        SD.run(sd, **SD.base)
+    calls = record_calls(sd, "unet", run_base, steps=5)
     assert [call.step for call in calls] == list(range(len(calls)))
     assert len({float(call.arguments["timestep"]) for call in calls}) < len(calls)
 
@@ -91,8 +92,8 @@ def test_everything_is_as_it_was_after_a_fault(sd, fault):
     def fail(*_):
         raise fault("in the pipeline")
 
-    with pytest.raises(fault, match="in the pipeline"), record_calls(sd, "unet"):
-        SD.run(sd, **SD.base, callback_on_step_end=fail)
+    with pytest.raises(fault, match="in the pipeline"):
+        record_calls(sd, "unet", lambda proxy: SD.run(proxy, **SD.base, callback_on_step_end=fail))
     assert snapshot(sd)[2:] == before[2:]
     assert vars(sd) == before[0]
 
@@ -123,8 +124,7 @@ def test_another_pipeline_with_the_same_denoiser_runs_for_real(sd):
         nested.append(SD.run(other, **setting, generator=torch.Generator().manual_seed(3)).images)
         SD.run(pipeline, **setting)
 
-    with record_calls(sd, "unet") as calls:
-        run(sd, **SD.base)
+    calls = record_calls(sd, "unet", lambda proxy: run(proxy, **SD.base))
     assert [call.step for call in calls] == [0, 1, 2]
     torch.testing.assert_close(nested[0], expected, rtol=0, atol=0)
 
@@ -144,18 +144,20 @@ def test_roles_and_axes_of_flux():
 
 def test_the_solvers_part_of_the_latents():
     captured = capture(FAMILIES["inpaint"].make(), FAMILIES["inpaint"].settings)
-    assert captured.inputs[0].axes == ("batch", 9, "height", "width")
-    assert captured.state_axes == captured.output_axes == ("batch", 4, "height", "width")
+    latents, _, constant, *_ = captured.inputs
+    assert latents.axes == captured.output_axes == ("batch", 4, "height", "width")
+    assert (constant.role, constant.axes) == ("constant", ("batch", 5, "height", "width"))
 
 
-def test_timesteps_stay_float32_in_a_half_precision_model(sd):
+def test_inputs_are_float32_in_a_half_precision_model(sd):
     captured = capture(sd.to(torch.float16), SD.settings)
-    assert [spec.example.dtype for spec in captured.inputs] == [torch.float16, torch.float32, torch.float16]
+    assert {example.dtype for example in captured.examples} == {torch.float32}
+    assert {spec.dtype for spec in captured.inputs} == {"float32"}
 
 
 def test_names_paths_and_integers_of_nested_arguments():
     sdxl = capture(FAMILIES["sdxl"].make(), FAMILIES["sdxl"].settings)
-    assert {spec.name: spec.path for spec in sdxl.inputs}["text_embeds"] == "added_cond_kwargs.text_embeds"
+    assert sdxl.arguments.paths["text_embeds"] == "added_cond_kwargs.text_embeds"
     ltx = capture(FAMILIES["ltx"].make(), FAMILIES["ltx"].settings)
     assert {spec.name: spec.value for spec in ltx.inputs if spec.value} == {
         "num_frames": "frames", "height": "height", "width": "width",

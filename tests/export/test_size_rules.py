@@ -7,12 +7,13 @@ import pytest
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.export.axes import Symbol
-from zeus_trt.export.capture import Capture, Input
+from zeus_trt.export.border import Border
+from zeus_trt.export.capture import Capture
 from zeus_trt.export.flat import export_capture, trace_flat
-from zeus_trt.export.graph import write_rules
+from zeus_trt.export.graph import write_metadata
 from zeus_trt.export.limits import read_rules
 from zeus_trt.runtime.bundle.size_rules import check_sizes
+from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec, TensorSpec
 from zeus_trt.runtime.engines.onnxruntime import OnnxRuntimeEngine
 from zeus_trt.runtime.pipelines.arguments import flatten
 
@@ -41,11 +42,11 @@ def describe(branch, **changes):
     }  # fmt: skip
     axes = {"sample": ("batch", 4, "height", "width"), "timestep": ("batch",), "text": ("batch", "tokens", 8)}
     roles = {"sample": "latents", "timestep": "timestep", "text": "conditioning"}
-    inputs = tuple(Input(name, name, leaves[name], axes[name], roles[name]) for name in axes)
+    inputs = tuple(TensorSpec(name, "float32", axes[name], roles[name]) for name in axes)
     return Capture(
-        component="unet", denoiser=Net(branch), inputs=(*inputs, Input("frames", "frames", f, (), "size", "frames")),
-        symbols=tuple(Symbol(name, (size, size + 8)) for name, size in base.items()), constants={}, guidance="none",
-        guidance_factor=None, timestep_scale=1.0, output_axes=axes["sample"], state_axes=axes["sample"],
+        component="unet", denoiser=Net(branch), inputs=(*inputs, TensorSpec("frames", "int64", (), "size", "frames")),
+        symbols=tuple(SymbolSpec(name, (size, size + 8)) for name, size in base.items()), constants={}, guidance="none",
+        guidance_factor=None, border=Border("sample", "timestep"), output_axes=axes["sample"],
         arguments=flatten(leaves),
     )  # fmt: skip
 
@@ -197,7 +198,7 @@ def test_a_fault_of_the_exporter_is_one_sentence(tmp_path):
 def test_the_graph_itself_refuses_what_it_is_not_made_for(tmp_path):
     captured = describe(KINDS["landscape"])
     rules = export_capture(captured, tmp_path / "graph.onnx")
-    write_rules(tmp_path / "graph.onnx", rules)
+    write_metadata(tmp_path / "graph.onnx", rules, "fp32")
     engine = OnnxRuntimeEngine(tmp_path / "graph.onnx", num_threads=1)
 
     def make(high, wide, channels=4):

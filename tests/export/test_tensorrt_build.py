@@ -18,14 +18,14 @@ from onnx import TensorProto, helper
 import zeus_trt
 from zeus_trt.errors import ZeusError
 from zeus_trt.export import build, tensorrt
-from zeus_trt.export.build import build_engine, check_precision, find_reasons, plan_engine
+from zeus_trt.export.build import build_engine, find_reasons, plan_engine
 from zeus_trt.export.profile import SizeRange
 from zeus_trt.export.tensorrt import TensorRTOptions
 from zeus_trt.files import digest_file
 from zeus_trt.runtime import Bundle
-from zeus_trt.runtime.bundle.engine_folder import Needs, digest_model, find_engine, list_engines
+from zeus_trt.runtime.bundle.engine_folder import digest_model, find_engine, list_engines
 from zeus_trt.runtime.bundle.engine_profile import ShapeRange
-from zeus_trt.runtime.bundle.engine_record import Target
+from zeus_trt.runtime.bundle.engine_record import EngineSpec, Target
 from zeus_trt.runtime.engines.tensorrt import TensorRTEngine
 from zeus_trt.runtime.engines.tensorrt_module import import_tensorrt
 
@@ -102,10 +102,11 @@ def test_builds_with_a_dynamic_profile(bundle, gpu):
     assert steps[0] == ("Reading the graph", 0.0)
     assert all(0 <= done <= 1 for _, done in steps)
     spec = record.spec
-    needs = Needs(RTX, spec.backend_version, gpu, *digest_model(Bundle.open(bundle).manifest, RTX))
-    assert find_engine(bundle, needs).record == record
+    digests = digest_model(Bundle.open(bundle).manifest, RTX)
+    asked = EngineSpec(RTX, spec.backend_version, spec.precision, {}, Target((gpu,)), *digests)
+    assert find_engine(bundle, asked).record == record
     with pytest.raises(ZeusError, match=f"built for {gpu}, this GPU is sm_75"):
-        find_engine(bundle, replace(needs, sm="sm_75"))
+        find_engine(bundle, replace(asked, target=Target(("sm_75",))))
 
 
 def test_reused_when_nothing_changed(built, children):
@@ -124,13 +125,13 @@ def test_moved_bundles_keep_their_engine(built, tmp_path, children):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"gpu": "sm_120"}, "built for sm_89, now sm_120"),
-        ({"gpu": ("8.9", "sm_120")}, "built for sm_89, now sm_89, sm_120"),
-        ({"ranges": {"batch": SizeRange(1, 1, 2)}}, "timestep was 1..8 (best at 2), now 1..4 (best at 2)"),
-        ({"guidance": False}, "timestep was 1..8 (best at 2), now 1..4 (best at 1)"),
-        ({"options": TensorRTOptions(tf32=True)}, "option tf32 was False, now True"),
-        ({"options": TensorRTOptions(optimization_level=5)}, "option optimization_level was None, now 5"),
-        ({"options": TensorRTOptions(weight_streaming=True)}, "option weight_streaming was False, now True"),
+        ({"gpu": "sm_120"}, "built for sm_89, asked for sm_120"),
+        ({"gpu": ("8.9", "sm_120")}, "built for sm_89, asked for sm_89, sm_120"),
+        ({"ranges": {"batch": SizeRange(1, 1, 2)}}, "built for timestep 1..8 (best at 2), asked for 1..4 (best at 2)"),
+        ({"guidance": False}, "built for timestep 1..8 (best at 2), asked for 1..4 (best at 1)"),
+        ({"options": TensorRTOptions(tf32=True)}, "built with tf32 False, asked for True"),
+        ({"options": TensorRTOptions(optimization_level=5)}, "built with optimization_level None, asked for 5"),
+        ({"options": TensorRTOptions(weight_streaming=True)}, "built with weight_streaming False, asked for True"),
     ],
 )
 def test_says_what_changed(built, change, reason):
@@ -141,27 +142,27 @@ def test_says_what_changed(built, change, reason):
 
 def test_another_version_of_either_library(built, monkeypatch):
     monkeypatch.setattr(build, "__version__", "9.9")
-    assert find_reasons(built, plan(built.path)) == (f"built by zeus-trt {zeus_trt.__version__}, now 9.9",)
+    assert find_reasons(built, plan(built.path)) == (f"built by zeus-trt {zeus_trt.__version__}, this one is 9.9",)
     monkeypatch.undo()
     monkeypatch.setattr(import_tensorrt(RTX), "__version__", "9.9.9")
     (reason,) = find_reasons(built, plan(built.path))
-    assert reason.endswith("of its library, now 9.9.9")
+    assert reason.endswith("of its library, this one is 9.9.9")
 
 
 def test_rebuilt_from_other_weights_and_another_graph(built, tmp_path):
     folder = shutil.copytree(built.path, tmp_path / "bundle")
-    weights = np.fromfile(folder / "denoiser.onnx.data", dtype=np.uint8)
+    weights = np.fromfile(folder / "graphs/fp32/denoiser.onnx.data", dtype=np.uint8)
     weights[:4] = np.frombuffer(np.float32(0.5).tobytes(), dtype=np.uint8)
-    weights.tofile(folder / "denoiser.onnx.data")
-    reseal(folder, "denoiser.onnx.data")
+    weights.tofile(folder / "graphs/fp32/denoiser.onnx.data")
+    reseal(folder, "graphs/fp32/denoiser.onnx.data")
     said = []
     first = build_engine(folder, RTX, gpu="sm_89", say=said.append)
-    assert "built from other weights (" in said[-1]
-    graph = onnx.load(folder / "denoiser.onnx", load_external_data=False)
+    assert "built from other weights than the bundle" in said[-1]
+    graph = onnx.load(folder / "graphs/fp32/denoiser.onnx", load_external_data=False)
     graph.doc_string = "another"
-    (folder / "denoiser.onnx").write_bytes(graph.SerializeToString())
-    reseal(folder, "denoiser.onnx")
-    assert "built from another graph (" in find_reasons(Bundle.open(folder), plan(folder))[0]
+    (folder / "graphs/fp32/denoiser.onnx").write_bytes(graph.SerializeToString())
+    reseal(folder, "graphs/fp32/denoiser.onnx")
+    assert "built from another graph than the bundle" in find_reasons(Bundle.open(folder), plan(folder))[0]
     assert first.key != plan(folder).key
 
 
@@ -191,7 +192,6 @@ def test_half_precision_graphs(built, tmp_path, kind, precision, gpu):
     )
     file = tmp_path / "half.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10), file)
-    assert check_precision(file, precision) == precision
     profile = {"sample": ShapeRange((1, 8, 16, 16), (2, 8, 16, 16), (4, 8, 16, 16))}
     spec = replace(plan(built.path), profile=profile, precision=precision, target=Target((gpu,)))
     tensorrt.build_tensorrt(file, spec, tmp_path / "half.engine")
@@ -249,8 +249,10 @@ def test_a_graph_that_the_parser_refuses(bundle):
         [value("sample", TensorProto.FLOAT, ["batch", 1, 32, 32])],
         [value("model_output", TensorProto.FLOAT, ["batch", 1, 32, 32])],
     )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), bundle / "denoiser.onnx")
-    reseal(bundle, "denoiser.onnx")
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), bundle / "graphs/fp32/denoiser.onnx"
+    )
+    reseal(bundle, "graphs/fp32/denoiser.onnx")
     before = list_files(bundle)
     with pytest.raises(ZeusError, match=r"Frobnicate.*Plugin not found") as caught:
         build_engine(bundle, RTX, gpu="sm_89")
@@ -264,7 +266,7 @@ def test_a_graph_that_the_parser_refuses(bundle):
         ({"backend": "openvino"}, "backend: got openvino; expected one of tensorrt, tensorrt-rtx, aot-inductor"),
         ({"gpu": "sm_90"}, "gpu: got sm_90; expected one of sm_"),
         ({"gpu": "H100"}, "gpu: got 'H100'; expected a compute capability such as sm_89"),
-        ({"precision": "fp16"}, "precision: got fp16 for a graph in fp32; expected fp32"),
+        ({"precision": "fp16"}, "precision: got fp16 for a bundle with graphs in fp32; expected one of these"),
         ({"options": TensorRTOptions(version_compatible=True)}, "version_compatible: got it for tensorrt-rtx"),
         ({"options": TensorRTOptions(hardware_compatible=True)}, "hardware_compatible: got it for tensorrt-rtx"),
         ({"options": TensorRTOptions(optimization_level=6)}, "optimization_level: got 6; expected 0..5"),
@@ -281,12 +283,3 @@ def test_without_a_gpu_a_target_must_be_named(built, monkeypatch):
     monkeypatch.setattr(build, "find_gpu", lambda: None)
     with pytest.raises(ZeusError, match=r"gpu: got none on a machine with no GPU.*--gpu sm_89"):
         build_engine(built, RTX)
-
-
-@pytest.mark.parametrize(("kind", "name"), [("FLOAT", "fp32"), ("FLOAT16", "fp16"), ("BFLOAT16", "bf16")])
-def test_precision_is_that_of_most_weights(tmp_path, kind, name):
-    weights = helper.make_tensor("w", getattr(TensorProto, kind), [64], np.ones(64))
-    odd = helper.make_tensor("t", TensorProto.FLOAT, [2], np.ones(2))
-    graph = helper.make_graph([], "g", [], [], [weights, odd])
-    onnx.save(helper.make_model(graph), tmp_path / "graph.onnx")
-    assert check_precision(tmp_path / "graph.onnx", None) == name

@@ -5,7 +5,7 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle.engine_profile import ShapeRange
-from zeus_trt.runtime.bundle.manifest import TensorSpec
+from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
 from zeus_trt.runtime.engines.aot_inductor import AotEngine
 
 PROFILE = {"sample": ShapeRange((1, 4, 8, 8), (2, 4, 8, 8), (4, 4, 8, 8)), "timestep": ShapeRange((1,), (2,), (4,))}

@@ -6,7 +6,7 @@ from diffusers import UNet2DModel
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import EagerEngine
-from zeus_trt.runtime.bundle.manifest import TensorSpec
+from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
 from zeus_trt.runtime.engines.cuda_graph import CudaGraphs
 
 

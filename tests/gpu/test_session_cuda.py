@@ -179,11 +179,11 @@ def digits(tmp_path_factory):
         pytest.importorskip(name)
     from checkout import MODELS
 
-    from zeus_trt.export import export_bundle, load_model
+    from zeus_trt.export import export_model, load_pipeline
 
     folder = tmp_path_factory.mktemp("digits") / "bundle"
-    export_bundle(MODELS / "digits-unet-flow", folder)
-    return folder, load_model(MODELS / "digits-unet-flow").denoiser
+    export_model(MODELS / "digits-unet-flow", folder)
+    return folder, load_pipeline(MODELS / "digits-unet-flow").denoiser
 
 
 @pytest.mark.parametrize("ratio", [0, 3])

@@ -9,7 +9,7 @@ import pytest
 from aot_double import HERE, MANIFEST, edit, refuse, write
 from engine_samples import make_record
 
-from zeus_trt.runtime.bundle.engine_folder import AOT_INDUCTOR, Needs, describe_engines, list_engines
+from zeus_trt.runtime.bundle.engine_folder import AOT_INDUCTOR, ask_engine, describe_engines, list_engines
 from zeus_trt.runtime.bundle.engine_record import FILE_NAME, EngineRecord, Target
 from zeus_trt.runtime.bundle.engine_trust import is_signed
 from zeus_trt.runtime.engines.choose import choose_engine
@@ -100,7 +100,7 @@ def test_engines_that_are_no_folders(home, engines):
 
 
 def test_a_description_holds_no_control_characters(home, engines):
-    spec = replace(HERE, precision="fp32\x1b[2J", target=Target(("cpu-\n\r",)))
+    spec = replace(HERE, backend_version="2\x1b[2J", target=Target(("cpu-\n\r",)))
     write(engines, spec)
     assert describe_engines(engines).isprintable()
 
@@ -114,5 +114,5 @@ def test_a_record_from_before_signatures_reads():
 
 
 def test_needs_are_read_off_the_manifest():
-    needs = Needs.of(MANIFEST, AOT_INDUCTOR, "cpu")
-    assert (needs.graph_sha256, needs.weights_sha256) == (HERE.graph_sha256, HERE.weights_sha256)
+    asked = ask_engine(MANIFEST, AOT_INDUCTOR, "cpu")
+    assert (asked.graph_sha256, asked.weights_sha256) == (HERE.graph_sha256, HERE.weights_sha256)

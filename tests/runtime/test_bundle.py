@@ -25,8 +25,9 @@ def test_a_moved_bundle_opens(bundle):
     assert opened.manifest.latent_shape == (1, 32, 32)
     assert opened.manifest.prediction_type == "flow_prediction"
     assert set(opened.manifest.files) == {
-        "denoiser.onnx",
-        "denoiser.onnx.data",
+        "graphs/fp32/denoiser.onnx",
+        "graphs/fp32/denoiser.onnx.data",
+        "graphs/fp32/parameters.json",
         "scheduler/scheduler_config.json",
         *(f"solvers/{n}.json" for n in (20, 30, 50)),
     }
@@ -36,14 +37,14 @@ def test_a_moved_bundle_opens(bundle):
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (lambda b: (b / "denoiser.onnx.data").unlink(), "without denoiser.onnx.data"),
-        (lambda b: flip_last_byte(b / "denoiser.onnx.data"), "other content"),
-        (lambda b: flip_last_byte(b / "denoiser.onnx"), "other content"),
-        (lambda b: (b / "denoiser.onnx").write_bytes(b""), r"other content \(0 bytes\)"),
+        (lambda b: (b / "graphs/fp32/denoiser.onnx.data").unlink(), "without graphs/fp32/denoiser.onnx.data"),
+        (lambda b: flip_last_byte(b / "graphs/fp32/denoiser.onnx.data"), "other content"),
+        (lambda b: flip_last_byte(b / "graphs/fp32/denoiser.onnx"), "other content"),
+        (lambda b: (b / "graphs/fp32/denoiser.onnx").write_bytes(b""), r"other content \(0 bytes\)"),
         (lambda b: (b / "manifest.json").unlink(), "without a readable manifest.json"),
         (lambda b: (b / "manifest.json").write_text("{"), "no strict JSON"),
         (lambda b: (b / "manifest.json").write_text("[]"), "got format None"),
-        (lambda b: edit_json(b / "manifest.json", format=2), "got format 2; expected 1"),
+        (lambda b: edit_json(b / "manifest.json", format=1), "got format 1; expected 2.*zeus-trt export MODEL"),
         (lambda b: edit_json(b / "manifest.json", inputs=3), "does not fit"),
     ],
 )

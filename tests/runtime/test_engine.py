@@ -10,7 +10,7 @@ from zeus_trt.runtime.engines.named_inputs import cast_inputs
 
 @pytest.fixture(scope="module")
 def engine(digits_bundle):
-    return OnnxRuntimeEngine(Bundle.open(digits_bundle("unet-flow")).onnx)
+    return OnnxRuntimeEngine(Bundle.open(digits_bundle("unet-flow")).graph())
 
 
 def inputs(batch=2):
@@ -58,7 +58,7 @@ def test_wrong_inputs_are_named(engine, change, reason):
 
 def test_a_missing_provider_is_no_silent_fallback(digits_bundle):
     with pytest.raises(ZeusError, match="got no TensorrtExecutionProvider"):
-        OnnxRuntimeEngine(Bundle.open(digits_bundle("unet-flow")).onnx, "TensorrtExecutionProvider")
+        OnnxRuntimeEngine(Bundle.open(digits_bundle("unet-flow")).graph(), "TensorrtExecutionProvider")
 
 
 def test_rows_are_those_of_the_latents():

@@ -1,12 +1,12 @@
 """An engine in a denoiser's place: what is checked before its call, and after a change of the denoiser."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime.bundle.manifest import Manifest, SymbolSpec, TensorSpec
+from zeus_trt.runtime.bundle.manifest import Graph, Manifest
+from zeus_trt.runtime.bundle.precision import Precision
+from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec, TensorSpec
 from zeus_trt.runtime.pipelines.engine_call import CheckedCall, EngineCall
 from zeus_trt.runtime.pipelines.module_state import read_adapters, read_state
 
@@ -72,7 +72,7 @@ def make_manifest(**changes):
         "symbols": (
             SymbolSpec("batch", (2, 3)), SymbolSpec("height", (8, 16), 4, 32, setting="height", unit="8"),
         ),
-        "labels": None, "verification": (), "versions": {},
+        "labels": None, "graphs": (Graph(Precision.FP32),), "versions": {},
     }  # fmt: skip
     return Manifest(**{**fields, **changes})
 
@@ -141,7 +141,7 @@ def test_adapters_are_compared_by_name(net, compares):
     net.attention.add_module("lora", lora)
 
     def call(**adapters):
-        manifest = SimpleNamespace(**{**vars(make_manifest()), "adapters": adapters})
+        manifest = make_manifest(adapters=adapters)
         engine = EngineCall(lambda **inputs: twin(**inputs)[0], manifest, Net)
         return run(CheckedCall(engine, net, compares))
 

@@ -8,7 +8,7 @@ from aot_double import write
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle.engine_folder import AOT_INDUCTOR
-from zeus_trt.runtime.bundle.manifest import TensorSpec
+from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
 from zeus_trt.runtime.engines.choose import open_engine
 from zeus_trt.runtime.engines.eager import EagerEngine
 

@@ -13,7 +13,7 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.export.aot_inductor import build_package, trace_program
 from zeus_trt.runtime import EagerEngine, Engine, EngineInfo, OnnxRuntimeEngine
 from zeus_trt.runtime.bundle.engine_profile import ShapeRange
-from zeus_trt.runtime.bundle.manifest import TensorSpec
+from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
 from zeus_trt.runtime.engines.aot_inductor import AotEngine
 from zeus_trt.runtime.engines.tensorrt import TensorRTEngine
 

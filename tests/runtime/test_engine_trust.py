@@ -12,7 +12,7 @@ import pytest
 import torch
 from aot_double import HERE, MANIFEST, edit, refuse, write
 from click.testing import CliRunner
-from engine_samples import NEEDS, make_record, write_engine
+from engine_samples import ASKED, make_record, write_engine
 
 from zeus_trt.cli import main
 from zeus_trt.errors import ZeusError
@@ -21,7 +21,7 @@ from zeus_trt.runtime.bundle import engine_file
 from zeus_trt.runtime.bundle.engine_folder import AOT_INDUCTOR, find_engine, list_engines
 from zeus_trt.runtime.bundle.engine_record import FILE_NAME, Target
 from zeus_trt.runtime.bundle.engine_trust import check_trust, is_signed, sign, trust_engines
-from zeus_trt.runtime.bundle.manifest import ONNX_FILE, FileEntry
+from zeus_trt.runtime.bundle.manifest import FileEntry, graph_name
 from zeus_trt.runtime.bundle.signing_key import make_key
 from zeus_trt.runtime.engines.choose import choose_engine, open_engine
 from zeus_trt.scratch import NEW, PREFIX
@@ -146,9 +146,9 @@ def test_a_signed_engine_in_another_bundle(home, engines, loaded, tmp_path_facto
     write(engines)
     other = tmp_path_factory.mktemp("other")
     shutil.copytree(engines.path / "engines", other / "engines")
-    files = {ONNX_FILE: FileEntry(1, "c" * 64)}
-    refuse(Bundle(other, SimpleNamespace(**vars(MANIFEST) | {"files": files})), "built from another graph")
-    refuse(Bundle(other, SimpleNamespace(**vars(MANIFEST) | {"weights_sha256": "c" * 64})), "built from other weights")
+    files = {graph_name("fp32"): FileEntry(1, "c" * 64)}
+    refuse(Bundle(other, replace(MANIFEST, files=files)), "built from another graph")
+    refuse(Bundle(other, replace(MANIFEST, weights_sha256="c" * 64)), "built from other weights")
     assert loaded == []
 
 
@@ -262,7 +262,7 @@ def test_tensorrt_reads_a_plan_once(home, double, tmp_path, monkeypatch):
     from zeus_trt.runtime.engines import tensorrt as tensorrt_engine
 
     file = write_engine(tmp_path)
-    found, got = find_engine(tmp_path, NEEDS), []
+    found, got = find_engine(tmp_path, ASKED), []
     real = tensorrt_engine.read_engine
 
     def read(path, record):
@@ -285,11 +285,11 @@ def test_tensorrt_refuses_what_was_not_built_here(home, double, tmp_path):
 
     write_engine(tmp_path, signed=False)
     with pytest.raises(ZeusError, match="not built on this machine"):
-        find_engine(tmp_path, NEEDS)
+        find_engine(tmp_path, ASKED)
     (listed,) = list_engines(tmp_path)
     with pytest.raises(ZeusError, match="not built on this machine"):
         TensorRTEngine(listed, MANIFEST, device="cpu")
-    assert find_engine(tmp_path, NEEDS, trust=True).reasons == ()
+    assert find_engine(tmp_path, ASKED, trust=True).reasons == ()
 
 
 @pytest.fixture
@@ -297,7 +297,7 @@ def hostile(digits_bundle, tmp_path, home):
     """A real bundle, with an engine in it that this machine did not build."""
     path = shutil.copytree(digits_bundle("unet-flow"), tmp_path / "from anywhere")
     manifest = Bundle.open(path).manifest
-    spec = replace(HERE, graph_sha256=manifest.files[ONNX_FILE].sha256, weights_sha256=manifest.weights_sha256)
+    spec = replace(HERE, graph_sha256=manifest.files[graph_name("fp32")].sha256, weights_sha256=manifest.weights_sha256)
     write_engine(path, spec, b"hostile", signed=False)
     return path
 

@@ -16,7 +16,7 @@ def pretend(monkeypatch):
     def set_up(*running, gpu=False):
         tried = []
 
-        def open_one(bundle, backend, device, cuda_graph, trust):
+        def open_one(bundle, backend, device, cuda_graph, trust, precision):
             tried.append((backend, device.type))
             if (backend, device.type) not in running:
                 raise ZeusError(f"{backend}: got none on {device.type}; expected one. Build it.")

@@ -6,7 +6,7 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import EagerEngine
-from zeus_trt.runtime.bundle.manifest import TensorSpec
+from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
 
 
 class Scale(torch.nn.Module):

@@ -13,7 +13,7 @@ from zeus_trt.runtime import OnnxRuntimeEngine, Session
 def sd(family_bundle):
     """A tiny Stable Diffusion pipeline, and a session of its bundle."""
     bundle = family_bundle("sd15")
-    return FAMILIES["sd15"].make(), Session(bundle, engine=OnnxRuntimeEngine(bundle.onnx, num_threads=1))
+    return FAMILIES["sd15"].make(), Session(bundle, engine=OnnxRuntimeEngine(bundle.graph(), num_threads=1))
 
 
 def embed(seed, batch=2):

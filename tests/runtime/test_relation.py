@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime.bundle.manifest import SymbolSpec
 from zeus_trt.runtime.bundle.relation import Relation
 from zeus_trt.runtime.bundle.size_rules import SizeRules, check_sizes
+from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec
 
 KINDS = {
     "h > w": (("h", "w", ">"), lambda h, w: h > w),

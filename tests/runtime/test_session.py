@@ -7,11 +7,11 @@ import diffusers
 import numpy as np
 import pytest
 import torch
-from toy_bundle import DIGITS, GUIDANCE, LABELS, SAMPLE, TEXT, denoise, embed, make_session
+from toy_bundle import DIGITS, GUIDANCE, LABELS, TEXT, denoise, embed, make_session
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import Guidance, Session, Start, draw_noise
-from zeus_trt.runtime.bundle.manifest import TensorSpec
+from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
 from zeus_trt.runtime.conditioning import Sizes
 from zeus_trt.zeus_graph import Plan, json_file
 
@@ -170,44 +170,26 @@ def test_every_row_has_its_own_prompt_and_negative_prompt():
     assert not torch.allclose(together[0], together[1])
 
 
-def test_learned_variances_are_left_out():
-    """PixArt and DiT put out twice the channels; the second half is no latents."""
-    plain = make_session(LABELS, labels=DIGITS)
+def test_channels_that_stay_are_an_input():
+    """An inpainting UNet: its graph appends mask and picture to the latents."""
+    spec = TensorSpec("sample_constant", "float32", ("batch", 5, "height", "width"), "constant")
 
-    def with_variance(**inputs):
-        output = denoise(**inputs)
-        return torch.cat([output, torch.full_like(output, 7.0)], 1)
+    def denoise_nine(sample, timestep, sample_constant):
+        return denoise(sample + sample_constant.mean(1, keepdim=True), timestep)
 
-    session = make_session(LABELS, labels=DIGITS, engine=with_variance, output_axes=("batch", 8, "height", "width"))
-    settings = {"plan": plain.plan(10, 2), "num_steps": 10, "noise": NOISE, "guidance_scale": 3.0}
-    labels = {"class_labels": torch.tensor([1, 2])}
-    assert torch.equal(session.generate(labels, **settings).latents, plain.generate(labels, **settings).latents)
-
-
-def test_channels_that_stay_are_put_after_the_latents():
-    """An inpainting UNet: nine channels, of which the solver steps four."""
-    nine = TensorSpec("sample", "float32", ("batch", 9, "height", "width"), "latents")
-    seen = []
-
-    def denoise_nine(sample, timestep):
-        seen.append(sample)
-        return denoise(sample[:, :4] + sample[:, 4:].mean(1, keepdim=True), timestep)
-
-    session = make_session(latents=nine, state_axes=SAMPLE.axes, output_axes=SAMPLE.axes, engine=denoise_nine)
+    session = make_session(spec, constant_axis=1, engine=denoise_nine)
     constant = torch.randn(2, 5, 8, 8)
     settings = {"plan": session.plan(10, 2), "num_steps": 10, "noise": NOISE}
-    result = session.generate({"sample_constant": constant}, **settings)
-    assert result.latents.shape == NOISE.shape
-    assert all(torch.equal(sample[:, 4:], constant) for sample in seen)
+    assert session.generate({"sample_constant": constant}, **settings).latents.shape == NOISE.shape
     with pytest.raises(ZeusError, match=r"expected \['sample_constant'\]"):
         session.generate(**settings)
     with pytest.raises(ZeusError, match="sample_constant: got 4 for axis 1; expected 5"):
         session.generate({"sample_constant": constant[:, :4]}, **settings)
 
 
-def test_other_outputs_than_latents_are_refused():
-    session = make_session(output_axes=("batch", 6, "height", "width"))
-    with pytest.raises(ZeusError, match="model_output: got axes"):
+def test_a_graph_that_no_solver_can_step_is_refused():
+    session = make_session(output_axes=("batch", 6, "height", "width"), unsteppable="it returns six channels")
+    with pytest.raises(ZeusError, match="no solver can step, since it returns six channels"):
         session.generate(plan=session.plan(10, 2), num_steps=10, noise=NOISE)
 
 

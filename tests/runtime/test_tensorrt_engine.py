@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from engine_samples import NEEDS, SPEC, write_engine
+from engine_samples import ASKED, SPEC, write_engine
 from tensorrt_double import MANIFEST, DoubleContext, DoubleEvent
 
 from zeus_trt.errors import ZeusError
@@ -132,7 +132,7 @@ def test_nothing_is_deserialised_that_was_changed(double, engine_file):
 @pytest.mark.parametrize(("asked", "budget"), [(None, 77), (5, 5)])
 def test_weight_streaming_budget(double, tmp_path, asked, budget):
     write_engine(tmp_path, replace(SPEC, options={"weight_streaming": True}))
-    engine = TensorRTEngine(find_engine(tmp_path, NEEDS), MANIFEST, device="cpu", weight_budget=asked)
+    engine = TensorRTEngine(find_engine(tmp_path, ASKED), MANIFEST, device="cpu", weight_budget=asked)
     assert engine._engine.weight_streaming_budget_v2 == budget
 
 

@@ -46,8 +46,8 @@ def with_tensorrt_options(command):
 def build(bundle, backend, gpu, precision, ranges, guidance, model, **options) -> dict:
     """Build an engine of BUNDLE, unless it has one that differs in nothing."""
     from zeus_trt.export.build import build_engine
-    from zeus_trt.export.retrace import choose_trace
     from zeus_trt.export.tensorrt import TensorRTOptions
+    from zeus_trt.export.verification import choose_trace
 
     if model and backend in ("tensorrt", "tensorrt-rtx"):
         raise click.UsageError(f"--model has no effect for {backend}, which reads the graph: leave it out")

@@ -34,7 +34,7 @@ _RECORDING = ("trajectories", "num_trajectories", "num_validation", "max_calls")
 @click.option("--label", "labels", type=Numbers(), help="Class labels of the samples, in turn; all by default.")
 @click.option("--prompts", type=_path, help="For pipelines: a file with a prompt per line.")
 @guidance_option
-@click.option("--engine", "bundle", type=_path, help="For pipelines: its bundle, to be run.")
+@click.option("--engine", type=_path, help="For pipelines: its bundle, to be run.")
 @click.option("--backend", help="Engine, such as aot-inductor.  [default: onnxruntime, eager for pipelines]")
 @click.option("--trajectories", type=_path, help="File of the recorded full runs.  [default: in the bundle]")
 @click.option("--num-trajectories", type=click.IntRange(1), default=16, show_default=True, help="Full runs to record.")
@@ -45,43 +45,15 @@ _RECORDING = ("trajectories", "num_trajectories", "num_validation", "max_calls")
 @click.option("-o", "--output", type=_path, help="Plan to write (.json); with --pareto a .csv and a .png.")
 def calibrate(model, nfe, speedup, min_psnr, pareto, check, output, **options) -> dict:
     """Find the best plan for a bundle or a pipeline, its solver and a budget, from a few of its own trajectories."""
-    from zeus_trt.calibration.goals import Goal, check_plan, reach
-    from zeus_trt.calibration.pareto import trace_pareto
-    from zeus_trt.calibration.task import open_task
-    from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
+    from zeus_trt.calibrating import run_calibration
+    from zeus_trt.calibration.goals import Goal
 
     if not check and output is None:
         raise click.UsageError("-o is needed: where the plan goes")
     if not check and not pareto and nfe is speedup is min_psnr is None:
         raise click.UsageError("a goal is needed: --budget, --speedup, --min-psnr, or --pareto for many")
     goal = None if check or pareto else Goal(nfe, speedup, min_psnr)
-    if output:
-        _prepare(output, pareto)
     with progress(None) as bar:
-        task = open_task(model, on_calls=bar.update, keep_beside=None if check else output, **options)
-        if task.trajectories and not check:
-            say(f"trajectories are kept in {task.trajectories}: an interrupted calibration goes on from there")
-        found = CalibratedPlan.load(check) if check else None
-        result = check_plan(task, found) if found else reach(task, goal) if goal else trace_pareto(task)
-    if output:
-        result.save(output)
+        result = run_calibration(model, output, goal, check, say=say, on_calls=bar.update, **options)
     click.echo(result.describe())
     return result.to_json()
-
-
-def _prepare(output: Path, pareto: bool) -> None:
-    """Refuses a place for the result before the work, and makes its folder."""
-    from zeus_trt.errors import ZeusError
-    from zeus_trt.files import check_place
-
-    name = output.name or output
-    if output.suffix != ".json" and not pareto:
-        raise ZeusError(f"output: got {name}; expected a plan's name such as plan.json. Change the ending.")
-    if pareto and output.suffix not in ("", ".csv", ".png"):
-        raise ZeusError(
-            f"output: got {name}; expected a name such as curve.csv, beside which the plot goes. Change the ending."
-        )
-    output.parent.mkdir(parents=True, exist_ok=True)
-    check_place(output)
-    for file in (output.with_suffix(".csv"), output.with_suffix(".png")) if pareto else ():
-        check_place(file)

@@ -13,7 +13,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from zeus_trt.errors import escape
+from zeus_trt.errors import ZeusError, escape
 
 PREFIX = "ZEUS_TRT"
 QUIET, VERBOSE, DEBUG, JSON = "zeus_trt.quiet", "zeus_trt.verbose", "zeus_trt.debug", "zeus_trt.json"
@@ -82,7 +82,7 @@ class Command(click.Command):
                 raise click.UsageError(f"{say_flag(ctx, name)} needs {say_flag(ctx, other)}", ctx)
         with hold_signals():
             import torch  # noqa: F401  (its C++ aborts where a signal raises in it)
-        with _set_up_libraries(ctx):
+        with _set_up_libraries(ctx), _name_flags(self):
             if not ctx.meta.get(JSON):
                 return super().invoke(ctx)
             with contextlib.redirect_stdout(sys.stderr):
@@ -102,6 +102,19 @@ class Command(click.Command):
         if len(left := typed or given) > 1:
             flags = " and ".join(say_flag(ctx, name) for name in left)
             raise click.UsageError(f"{flags} exclude each other: give one of them", ctx)
+
+
+@contextlib.contextmanager
+def _name_flags(command: click.Command) -> Iterator[None]:
+    """Calls the thing that an error names by its option, where it is a parameter of the command."""
+    try:
+        yield
+    except ZeusError as error:
+        name, colon, rest = str(error).partition(":")
+        flags = {option.name: find_flag(option) for option in command.params if isinstance(option, click.Option)}
+        if name in flags:
+            error.args = (f"{flags[name]}{colon}{rest}",)
+        raise
 
 
 @contextlib.contextmanager

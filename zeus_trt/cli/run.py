@@ -27,7 +27,7 @@ from zeus_trt.cli.options import Number, Numbers, Size, Text, guidance_option, p
 @click.option("--window", help="Steps that stay full at both ends: default, flow, none, or 0.2,0.1.")
 @click.option("--preset", help="medium, fast or turbo, instead of --ratio.")
 @click.option("--predictor", help="Rule that fills skipped steps.  [default: zeus, or a calibrated plan's own]")
-@click.option("--engine", "bundle", type=click.Path(path_type=Path), help="For pipelines: its bundle, to be run.")
+@click.option("--engine", type=click.Path(path_type=Path), help="For pipelines: its bundle, to be run.")
 @click.option("--backend", help="Engine, such as aot-inductor.  [default: the best that is here]")
 @click.option("--mode", help="For bundles: auto, program, or step.  [default: auto]")
 @click.option("--size", type=Size(), help="For pipelines: pixels, such as 512x448.")
