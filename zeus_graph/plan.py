@@ -221,7 +221,8 @@ class Plan:
     def to_json(self) -> dict:
         """The plan as JSON data; ``from_json`` reads it back."""
         own = {} if self.predictor is None else {"predictor": self.predictor.to_json()}
-        return {"format": _FORMAT, "steps": self.steps, "source": self.source, **own}
+        source = {} if self.source == "written" else {"source": self.source}
+        return {"format": _FORMAT, "steps": self.steps, **source, **own}
 
     @classmethod
     def from_json(cls, data: dict) -> "Plan":

@@ -1,10 +1,10 @@
 """Policies: which steps of a trajectory run the denoiser, and what stands in for the output of the others.
 
-    while not done:
-        if policy.is_full(step):
-            policy.take(step, denoiser(...))
-        else:
-            output = policy.predict(step)
+while not done:
+    if policy.is_full(step):
+        policy.take(step, denoiser(...))
+    else:
+        output = policy.predict(step)
 """
 
 import math
