@@ -53,7 +53,7 @@ def find_kind(parameter: inspect.Parameter, has_frames: bool) -> str | None:
     """What can be made for a parameter of a pipeline's ``__call__``; None if nothing can.
 
     Args:
-        parameter: The parameter: its name tells, or its type where that is ``str``.
+        parameter: The parameter: its name says what it takes, or its type where that is ``str``.
         has_frames: Whether the pipeline makes videos; its ``mask`` is one too.
     """
     name = parameter.name

@@ -212,12 +212,12 @@ def _find_guidance(run: Run, latents: torch.Tensor) -> str:
 
 def _find_guidance_factor(pipeline: Any, settings: Settings, first: Arguments) -> float | None:
     """A power of ten: 1 for FLUX, 1000 for HunyuanVideo; else ``settings.run`` chose a scale itself."""
-    told = first.tensors.get("guidance")
+    given = first.tensors.get("guidance")
     parameter = inspect.signature(pipeline.__call__).parameters.get("guidance_scale")
     scale = settings.base.get("guidance_scale", parameter.default if parameter else None)
-    if told is None or not isinstance(scale, int | float) or scale <= 0 or float(told.flatten()[0]) <= 0:
+    if given is None or not isinstance(scale, int | float) or scale <= 0 or float(given.flatten()[0]) <= 0:
         return None
-    factor = float(told.flatten()[0]) / scale
+    factor = float(given.flatten()[0]) / scale
     nearest = 10.0 ** round(math.log10(factor))
     return nearest if abs(factor - nearest) < 1e-2 * nearest else None
 

@@ -108,7 +108,7 @@ def quiet() -> Iterator[None]:
 
 
 def _simplify(model: Any) -> None:
-    """Folds constants, and drops what is dead or double.
+    """Folds constants, and drops nodes that are unused or repeated.
 
     Not torch's own ``optimize``: it also takes ``x + 1e-8`` for ``x``, and a division by zero follows.
     """
@@ -150,7 +150,7 @@ def _narrow(tensor: Any) -> Any:
 
 
 def _name_axes(model: Any, axes: Sequence[Sequence[int | str]]) -> None:
-    """Names the axes of inputs and output; the shapes of what is between, in torch's symbols, are dropped."""
+    """Names the axes of inputs and output; the shapes of all other values, in torch's symbols, are dropped."""
     import onnx_ir as ir
 
     for node in model.graph.all_nodes():

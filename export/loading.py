@@ -142,7 +142,7 @@ def _list_weights(file: Path) -> list[str]:
     try:
         with safe_open(file, "pt") as opened:
             return list(opened.keys())
-    except (SafetensorError, OSError):  # the loader says what is wrong with it
+    except (SafetensorError, OSError):  # the loader reports the fault
         return []
 
 

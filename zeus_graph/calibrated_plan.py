@@ -168,7 +168,7 @@ class CalibratedPlan:
 def _foreign(name: str, found: Any, expected: Any) -> ZeusError:
     return ZeusError(
         f"{_THING}: got one made for {name} {str(found)[:12]}; expected {str(expected)[:12]}. "
-        "Calibrate again for what is about to run."
+        "Calibrate again for this model and solver."
     )
 
 

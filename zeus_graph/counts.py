@@ -7,7 +7,7 @@ from typing import Any
 from zeus_trt.errors import ZeusError
 
 MAX_STEPS = 1_000_000
-"""Most steps of a plan or a schedule: far above what is of use."""
+"""Most steps of a plan or a schedule: far more than any use needs."""
 
 MAX_IMAGES = 65_536
 """Most images of a run."""

@@ -17,7 +17,7 @@ class Backend:
         package: What it needs, with the version that is installed.
         builds: Whether this version of zeus-trt can build its engines here.
         runs: Whether this version of zeus-trt can run its engines here.
-        advice: How to get what is missing.
+        advice: How to get the missing part.
     """
 
     name: str

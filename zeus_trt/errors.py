@@ -4,7 +4,7 @@ _LONGEST = 4000  # characters of a message
 
 
 class ZeusError(Exception):
-    """A fault in what the user gave, or in what is missing on the machine.
+    """A fault in what the user gave, or a missing part of the machine.
 
     The message is one sentence of fact and one of advice:
     ``<thing>: got <x>; expected <y>. <what to do>``. The CLI prints it without

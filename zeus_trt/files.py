@@ -149,7 +149,7 @@ def _make_parents(target: Path) -> Iterator[None]:
 
 
 def _keep_permissions(old: Path, new: Path) -> None:
-    """Gives what is in the place of something old its mode and owner."""
+    """Gives a file that replaces an old one its mode and owner."""
     for content in (new, *(new.rglob("*") if new.is_dir() else ())):
         relative = content.relative_to(new)
         with contextlib.suppress(OSError):

@@ -163,7 +163,7 @@ _PHRASES = {
 
 
 def _serves(name: str, found: EngineSpec, asked: EngineSpec) -> bool:
-    """Whether an engine serves although this field differs from what is asked."""
+    """Whether an engine serves although this field differs."""
     if name == "backend_version":
         built, here = _split(found.backend_version), _split(asked.backend_version)
         return bool(found.options.get("version_compatible")) and built[:1] == here[:1] and built <= here

@@ -77,7 +77,7 @@ class AotEngine(Engine):
         cuda_graph: bool = False,
         trust: bool | None = None,
     ) -> "AotEngine":
-        """The bundle's package for this machine; what is loaded is a checked copy, which nobody else can change.
+        """The bundle's package for this machine; it loads a checked copy, which nobody else can change.
 
         Raises:
             ZeusError: As ``load_engine``; ``trust`` is as there.

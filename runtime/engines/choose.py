@@ -47,7 +47,7 @@ def choose_engine(
         precision: That of the graph; by default the bundle's first.
 
     Returns:
-        The engine, and why it was chosen: what is better, and why that does not run.
+        The engine, and why it was chosen: which better ones there are, and why they do not run.
 
     Raises:
         ZeusError: An unknown backend, a missing library, or no engine that this machine can run; the

@@ -17,7 +17,7 @@ class CudaGraphs:
     """A denoiser, captured once per set of input shapes and replayed; of one call at a time.
 
     The graphs own their inputs, so a caller's addresses do not matter. What the denoiser itself reads, its weights,
-    must stay where it is: ``addresses`` tells, and all graphs are dropped when that changes.
+    must stay where it is: all graphs are dropped when ``addresses`` returns another place.
 
     Untested on hardware in this form; its forerunner in ``benchmarks/large_denoiser.py`` ran on an H100.
 
@@ -59,7 +59,7 @@ class CudaGraphs:
 
 class _Graph:
     def __init__(self, denoiser: Denoiser, inputs: dict[str, torch.Tensor], device: torch.device):
-        # Of the other pool: torch hands streams out in turn, and a thread may be at work on those of its own.
+        # Of the other pool: torch hands streams out in turn, and another thread may be using them.
         side = torch.cuda.Stream(device, priority=-1)
         # Not inference tensors: those could be written in inference mode only.
         with _CAPTURE, torch.inference_mode(False), torch.no_grad():

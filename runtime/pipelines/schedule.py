@@ -8,9 +8,9 @@ from zeus_trt.zeus_graph import Plan
 from zeus_trt.zeus_graph.trace import read_sigmas
 
 
-def count_evaluations(scheduler: Any, timestep: Any, told: int | None) -> int:
+def count_evaluations(scheduler: Any, timestep: Any, given: int | None) -> int:
     """Evaluations from a first ``timestep`` on: the pipeline's own count, else to the end of the schedule."""
-    return told or len(scheduler.timesteps) - _find_begin(scheduler, timestep)
+    return given or len(scheduler.timesteps) - _find_begin(scheduler, timestep)
 
 
 def _find_begin(scheduler: Any, timestep: Any) -> int:

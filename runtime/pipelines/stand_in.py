@@ -7,7 +7,7 @@ from typing import Any
 
 MARK = "_is_accelerated"
 
-Told = Callable[[Any, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+Reply = Callable[[Any, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 """Is given a scheduler, its own method, and the arguments of a call; answers the call."""
 
 
@@ -17,27 +17,27 @@ class CountedMethod:
     Args:
         scheduler: The scheduler.
         name: Name of the method.
-        told: Answers each call.
+        reply: Answers each call.
     """
 
     _is_accelerated = True
 
-    def __init__(self, scheduler: Any, name: str, told: Told):
-        self._scheduler, self._name, self._told = scheduler, name, told
+    def __init__(self, scheduler: Any, name: str, reply: Reply):
+        self._scheduler, self._name, self._reply = scheduler, name, reply
         functools.update_wrapper(self, _bind(scheduler, name))  # pipelines read signatures
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._told(self._scheduler, _bind(self._scheduler, self._name), args, kwargs)
+        return self._reply(self._scheduler, _bind(self._scheduler, self._name), args, kwargs)
 
-    def belongs_to(self, told: Told) -> bool:
+    def belongs_to(self, reply: Reply) -> bool:
         """Whether it answers by these means."""
-        return self._told == told
+        return self._reply == reply
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "CountedMethod":
         copied = memo.get(id(self._scheduler))
         if copied is None:  # its attributes are copied alone, to be given back to it
             return self
-        return CountedMethod(copied, self._name, self._told)
+        return CountedMethod(copied, self._name, self._reply)
 
     def __reduce__(self) -> Any:
         return _bind, (self._scheduler, self._name)  # in another process it is a plain scheduler
@@ -47,10 +47,10 @@ def _bind(scheduler: Any, name: str) -> Any:
     return getattr(type(scheduler), name).__get__(scheduler)
 
 
-def count(scheduler: Any, **told: Told) -> Any:
-    """A copy of a scheduler, of the same class, that answers the named methods as told."""
+def count(scheduler: Any, **replies: Reply) -> Any:
+    """A copy of a scheduler, of the same class, that answers the named methods with these functions."""
     counted = copy.deepcopy(scheduler)
-    vars(counted).update({name: CountedMethod(counted, name, answer) for name, answer in told.items()})
+    vars(counted).update({name: CountedMethod(counted, name, reply) for name, reply in replies.items()})
     return counted
 
 

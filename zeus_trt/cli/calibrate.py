@@ -44,7 +44,7 @@ _RECORDING = ("trajectories", "num_trajectories", "num_validation", "max_calls")
 @click.option("--seed", default=0, show_default=True, help="Of the samples and the search.")
 @click.option("-o", "--output", type=_path, help="Plan to write (.json); with --pareto a .csv and a .png.")
 def calibrate(model, nfe, speedup, min_psnr, pareto, check, output, **options) -> dict:
-    """Find the best plan for a bundle or a pipeline, its solver and a budget, from a few of its own trajectories."""
+    """Find the best plan for a bundle or a pipeline, its solver and a budget, from a few of its trajectories."""
     from zeus_trt.calibrating import run_calibration
     from zeus_trt.calibration.goals import Goal
 
