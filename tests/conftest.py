@@ -1,8 +1,10 @@
 """What the tests share: exported bundles, and a tiny model."""
 
 import functools
+import gc
 import os
 import runpy
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +20,21 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # The workers share the cores, and so do the processes that they start.
 SHARE = max(1, (os.cpu_count() or 1) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
 torch.set_num_threads(int(os.environ.setdefault("OMP_NUM_THREADS", str(SHARE))))
+
+
+def pytest_collection_finish():
+    """Collects garbage less often, and not among the modules: tracing makes millions of objects, which live on."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interrupts():
+    """A Ctrl-C is an exception here and in children, also if the suite was started in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -17,14 +17,14 @@ def tiny_unet(**changes):
     config = dict(
         sample_size=16, block_out_channels=(8, 16), norm_num_groups=4, layers_per_block=1, attention_head_dim=4,
         cross_attention_dim=TEXT, down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
-        up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"),
+        up_block_types=("UpBlock2D", "UpBlock2D"),
     )  # fmt: skip
     return d.UNet2DConditionModel(**{**config, **changes})
 
 
 def one_level_unet(**changes):
     """Exports in half the time: for what does not depend on the levels."""
-    blocks = {"down_block_types": ("CrossAttnDownBlock2D",), "up_block_types": ("CrossAttnUpBlock2D",)}
+    blocks = {"down_block_types": ("CrossAttnDownBlock2D",), "up_block_types": ("UpBlock2D",)}
     return tiny_unet(block_out_channels=(8,), **blocks, **changes)
 
 
