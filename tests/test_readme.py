@@ -1,6 +1,7 @@
 """README and docs show only what works: each of their commands and code blocks is run here."""
 
 import importlib.util
+import itertools
 import json
 import re
 import runpy
@@ -36,7 +37,7 @@ def commands():
 
 
 def chain_commands():
-    """Commands in the order of the pages; those that read what an earlier one wrote are with it, unless it is shared."""
+    """Commands in the order of the pages; one that reads what another wrote is with it, unless that is shared."""
     chains, writers = [], {}
     for command in commands():
         words = shlex.split(command)
@@ -46,17 +47,20 @@ def chain_commands():
         if chain is None:
             chains.append(chain := [])
         chain.append(command)
-        written = {word for before, word in zip(words, words[1:], strict=False) if before in WRITERS}
-        writers |= dict.fromkeys(written - set(SHARED), chain)
+        writers |= dict.fromkeys(find_written(words) - set(SHARED), chain)
     return chains
+
+
+def find_written(words):
+    """The names that commands write."""
+    return {word for before, word in itertools.pairwise(words) if before in WRITERS}
 
 
 def mark(text):
     """Marks what takes long and is run in another form anyway as slow."""
-    text_of = text if isinstance(text, str) else text[0]
-    name = text_of.strip().splitlines()[-1][:60]
-    marks = pytest.mark.slow if any(line in text_of for line in REPEATED) else ()
-    return pytest.param(text, marks=marks, id=name)
+    whole = text if isinstance(text, str) else text[0]  # a code block, or a chain of commands
+    marks = pytest.mark.slow if any(line in whole for line in REPEATED) else ()
+    return pytest.param(text, marks=marks, id=whole.strip().splitlines()[-1][:60])
 
 
 def run_command(command, monkeypatch):
@@ -101,7 +105,7 @@ def test_commands_work(chain, folder, share, monkeypatch):
     if any("tensorrt-rtx" in command for command in chain) and not importlib.util.find_spec("tensorrt_rtx_bindings"):
         pytest.skip("needs tensorrt-rtx-cu13-bindings")
     words = [word for command in chain for word in shlex.split(command)]
-    written = {word for before, word in zip(words, words[1:], strict=False) if before in WRITERS}
+    written = find_written(words)
     share(set(words) - written)
     for command in chain:
         run_command(command, monkeypatch)

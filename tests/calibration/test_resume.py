@@ -1,8 +1,10 @@
 """A calibration that is killed goes on, and finds the plan of one that was not."""
 
+import importlib.metadata
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -74,7 +76,8 @@ def test_all_that_determines_a_trajectory_is_in_its_key(change, monkeypatch):
     before = tag()
     assert tag() == before
     if change == "graph":
-        monkeypatch.setattr("zeus_trt.calibration.record._describe_engine", lambda workload: {"graph": {"a": "1"}})
+        graph = SimpleNamespace(files={"denoiser.onnx": SimpleNamespace(sha256="1")})
+        monkeypatch.setattr(workload, "bundle", SimpleNamespace(manifest=graph), raising=False)
     if change == "versions":
-        monkeypatch.setattr("zeus_trt.calibration.record.find_version", lambda name: "0")
+        monkeypatch.setattr(importlib.metadata.Distribution, "version", "0")
     assert tag(**{"backend": {"backend": "eager"}, "steps": {"steps": 9}}.get(change, {})) != before

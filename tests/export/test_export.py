@@ -17,7 +17,6 @@ from zeus_trt.export.agreement import Case, compare
 from zeus_trt.export.folder import write_solvers
 from zeus_trt.runtime import Bundle, OnnxRuntimeEngine
 
-
 AS_FLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("unet-epsilon", "unet-v")]  # the same network
 
 
