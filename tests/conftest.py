@@ -31,7 +31,7 @@ def pytest_collection_finish():
 
 @pytest.fixture(scope="session", autouse=True)
 def interrupts():
-    """A Ctrl-C is an exception here and in children, also if the suite was started in the background, which ignores it."""
+    """A Ctrl-C is an exception here and in children, also where the suite runs in the background, which ignores it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
