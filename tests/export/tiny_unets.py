@@ -49,7 +49,7 @@ def run_sd(pipeline, *, batch, height, width, prompt, seed=0, **kwargs):
 
 def build_inpaint():
     return d.StableDiffusionInpaintPipeline(
-        vae=tiny_vae(), text_encoder=None, tokenizer=None, unet=tiny_unet(in_channels=9),
+        vae=tiny_vae(), text_encoder=None, tokenizer=None, unet=one_level_unet(in_channels=9),
         scheduler=d.DDIMScheduler(steps_offset=1, clip_sample=False),
         safety_checker=None, feature_extractor=None, requires_safety_checker=False,
     )  # fmt: skip
