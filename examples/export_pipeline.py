@@ -27,7 +27,7 @@ def build_pipeline() -> diffusers.DiffusionPipeline:
         cross_attention_dim=24,
         attention_head_dim=8,
         down_block_types=("CrossAttnDownBlock2D",),
-        up_block_types=("CrossAttnUpBlock2D",),
+        up_block_types=("UpBlock2D",),
     )
     pipeline = diffusers.StableDiffusionPipeline(
         vae=None,

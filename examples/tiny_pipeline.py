@@ -62,7 +62,7 @@ def build_unet(**changes: Any) -> diffusers.UNet2DConditionModel:
     config = dict(
         sample_size=32, block_out_channels=(8, 16), norm_num_groups=4, layers_per_block=1, cross_attention_dim=WIDTH,
         attention_head_dim=2, down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
-        up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
+        up_block_types=("UpBlock2D", "UpBlock2D"),
     )  # fmt: skip
     return diffusers.UNet2DConditionModel(**{**config, **changes})
 

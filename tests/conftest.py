@@ -1,8 +1,10 @@
 """What the tests share: exported bundles, and a tiny model."""
 
 import functools
+import gc
 import os
 import runpy
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +20,21 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # The workers share the cores, and so do the processes that they start.
 SHARE = max(1, (os.cpu_count() or 1) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
 torch.set_num_threads(int(os.environ.setdefault("OMP_NUM_THREADS", str(SHARE))))
+
+
+def pytest_collection_finish():
+    """Collects garbage less often, and not among the modules: tracing makes millions of objects, which live on."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interrupts():
+    """A Ctrl-C is an exception here and in children, also where the suite runs in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -103,7 +120,7 @@ def tiny_model(tmp_path_factory):
     torch.manual_seed(0)
     unet = UNet2DModel(
         sample_size=8, in_channels=1, out_channels=1, block_out_channels=(8,), norm_num_groups=4, layers_per_block=1,
-        num_class_embeds=4, down_block_types=("DownBlock2D",), up_block_types=("UpBlock2D",),
+        num_class_embeds=4, down_block_types=("DownBlock2D",), mid_block_type=None, up_block_types=("UpBlock2D",),
     )  # fmt: skip
     unet.save_pretrained(folder / "unet")
     FlowMatchEulerDiscreteScheduler().save_pretrained(folder / "scheduler")

@@ -36,7 +36,7 @@ def write_unlabelled(folder: Path) -> Path:
     torch.manual_seed(0)
     unet = UNet2DModel(
         sample_size=8, in_channels=1, out_channels=1, block_out_channels=(8,), norm_num_groups=4,
-        layers_per_block=1, down_block_types=("DownBlock2D",), up_block_types=("UpBlock2D",),
+        layers_per_block=1, down_block_types=("DownBlock2D",), mid_block_type=None, up_block_types=("UpBlock2D",),
     )  # fmt: skip
     unet.save_pretrained(folder / "unet")
     FlowMatchEulerDiscreteScheduler().save_pretrained(folder / "scheduler")

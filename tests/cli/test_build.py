@@ -91,7 +91,7 @@ def test_export_builds_engines_too(tiny_model, tmp_path):
     [(("--backend", "magic"), 1), (("--backend", "tensorrt", "--gpu", "sm_00"), 1), (("--batch", "few"), 2)],
 )
 def test_what_cannot_be_built_is_refused_before_the_export(tiny_model, tmp_path, monkeypatch, words, code):
-    monkeypatch.setattr("zeus_trt.export.export.export_model", lambda *args, **settings: pytest.fail("it exported"))
+    monkeypatch.setattr(torch.export, "export", lambda *args, **settings: pytest.fail("it exported"))
     done = call("export", tiny_model, "-o", tmp_path / "bundle", *words)
     assert done.exit_code == code, done.output
     assert list(tmp_path.iterdir()) == []

@@ -2,6 +2,7 @@
 
 import json
 
+import diffusers
 import pytest
 from checkout import MODELS, ROOT
 from click.testing import CliRunner
@@ -38,7 +39,7 @@ def place(tmp_path, monkeypatch):
     (tmp_path / "bundle" / "manifest.json").write_text("{}")
     write_calibrated(tmp_path / "plan.json")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("zeus_trt.open_pipeline.load_pipeline", lambda *args: pytest.fail("it loaded"))
+    monkeypatch.setattr(diffusers.DiffusionPipeline, "from_pretrained", lambda *a, **k: pytest.fail("it loaded"))
     return tmp_path
 
 

@@ -196,7 +196,6 @@ main(["plan"])
 def test_a_signal_ends_children_and_leaves_nothing(tmp_path, number, code):
     child = subprocess.Popen(
         [sys.executable, "-c", SLEEPER], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # background jobs of a shell ignore it
     )  # fmt: skip
     while "begun" not in child.stderr.readline():
         assert child.poll() is None

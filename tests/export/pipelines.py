@@ -73,7 +73,7 @@ FAMILIES = {
     "sd21-v": Family(unet.build_sd2, unet.run_sd, **IMAGE, multiple_of=2),
     "sdxl": Family(unet.build_sdxl, unet.run_sdxl, **IMAGE, multiple_of=2),
     "sdxl-refiner": Family(unet.build_refiner, unet.run_refiner, **IMAGE, multiple_of=2),
-    "inpaint": Family(unet.build_inpaint, unet.run_inpaint, **IMAGE, multiple_of=2),
+    "inpaint": Family(unet.build_inpaint, unet.run_inpaint, **IMAGE),
     "sd3": Family(image.build_sd3, unet.run_sdxl, **IMAGE),
     "flux": Family(image.build_flux, image.run_flux, **IMAGE),
     "flux-no-guidance": Family(lambda: image.build_flux(False), image.run_flux_with_true_cfg, **IMAGE),

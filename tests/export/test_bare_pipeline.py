@@ -51,7 +51,8 @@ def test_a_model_without_labels(tmp_path):
 def test_a_model_of_two_classes_is_verified_at_labels_that_it_has(tmp_path):
     unet = diffusers.UNet2DModel(
         sample_size=[8, 16], in_channels=1, out_channels=1, block_out_channels=(8,), norm_num_groups=4,
-        layers_per_block=1, num_class_embeds=2, down_block_types=("DownBlock2D",), up_block_types=("UpBlock2D",),
+        layers_per_block=1, num_class_embeds=2, down_block_types=("DownBlock2D",), mid_block_type=None,
+        up_block_types=("UpBlock2D",),
     )  # fmt: skip
     pipeline = BarePipeline(diffusers.DDIMScheduler(), unet.eval(), None)
     manifest = export_model(pipeline, tmp_path / "bundle", steps=()).manifest

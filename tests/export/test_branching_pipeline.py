@@ -5,7 +5,7 @@ import dataclasses
 import diffusers
 import pytest
 import torch
-from tiny_unets import build_sd, run_sd, tiny_unet
+from tiny_unets import build_sd, one_level_unet, run_sd
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.export import Settings, export_model, verify_bundle
@@ -36,7 +36,7 @@ class Flat(diffusers.UNet2DConditionModel):
 
 def make(unet_class):
     torch.manual_seed(0)
-    pipeline = build_sd(unet=tiny_unet().eval())
+    pipeline = build_sd(unet=one_level_unet().eval())
     pipeline.unet.__class__ = unet_class
     pipeline.set_progress_bar_config(disable=True)
     return pipeline

@@ -89,7 +89,6 @@ def test_ctrl_c_in_the_middle(bundle, tiny_model, command):
     before = list_files(bundle.parent)
     process = subprocess.Popen(
         [sys.executable, "-m", "zeus_trt", *map(str, words)], stderr=subprocess.PIPE, text=True, start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # background jobs of a shell ignore it
     )  # fmt: skip
     try:
         while process.poll() is None and list_files(bundle.parent) == before:

@@ -17,8 +17,10 @@ from zeus_trt.export.agreement import Case, compare
 from zeus_trt.export.folder import write_solvers
 from zeus_trt.runtime import Bundle, OnnxRuntimeEngine
 
+AS_FLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("unet-epsilon", "unet-v")]  # the same network
 
-@pytest.mark.parametrize("name", ["unet-flow", "unet-epsilon", "unet-v", "dit-flow"])
+
+@pytest.mark.parametrize("name", ["unet-flow", "dit-flow", *AS_FLOW])
 def test_the_graph_agrees_with_eager_at_unseen_batches(digits_bundle, name):
     bundle = Bundle.open(digits_bundle(name))
     denoiser, engine = load_pipeline(MODELS / f"digits-{name}").denoiser, OnnxRuntimeEngine(bundle.graph())
@@ -47,9 +49,14 @@ def test_the_graph_names_no_place_of_this_machine(digits_bundle):
     assert b"site-packages" not in Bundle.open(digits_bundle("unet-flow")).graph().read_bytes()
 
 
-def test_prediction_types_are_those_of_diffusers(digits_bundle):
-    types = [Bundle.open(digits_bundle(n)).manifest.prediction_type for n in ("unet-epsilon", "unet-v", "dit-flow")]
-    assert types == ["epsilon", "v_prediction", "flow_prediction"]
+def test_prediction_types_are_those_of_diffusers(digits_bundle, family_bundle):
+    bundles = Bundle.open(digits_bundle("dit-flow")), family_bundle("sd15")
+    assert [bundle.manifest.prediction_type for bundle in bundles] == ["flow_prediction", "epsilon"]
+
+
+@pytest.mark.slow
+def test_a_model_of_v_says_so(digits_bundle):
+    assert Bundle.open(digits_bundle("unet-v")).manifest.prediction_type == "v_prediction"
 
 
 def test_refused_when_it_disagrees_and_nothing_is_left(tiny_model, tmp_path):

@@ -19,7 +19,7 @@ BUILD = f"""
 import runpy, subprocess, sys
 guard = runpy.run_path({guard.__file__!r})
 with guard["kill_with_parent"]():
-    compiler = "sleep 300 & echo $!; echo $$; exec sleep 300"
+    compiler = "sleep 60 & echo $!; echo $$; exec sleep 60"
     subprocess.run(["setsid", "sh", "-c", compiler])
 """
 
@@ -60,12 +60,12 @@ def start_build():
 def test_compilers_end_with_a_killed_build(name):
     with start_build() as (build, started):
         os.kill(build.pid, getattr(signal, name))  # not to the group: what a terminal does is not enough
-        build.wait()
+        build.wait(30)
         wait_for(lambda: not any(map(is_alive, started)))
 
 
 def test_what_is_not_of_the_build_lives_on():
-    other = subprocess.Popen(["sleep", "300"])
+    other = subprocess.Popen(["sleep", "60"])
     try:
         with start_build() as (build, started):
             build.kill()
@@ -79,7 +79,7 @@ def test_what_is_not_of_the_build_lives_on():
 def test_a_build_that_ends_leaves_its_processes_alone():
     """Torch's compile workers serve the next compilation."""
     with guard.kill_with_parent():
-        worker = subprocess.Popen(["sleep", "300"])
+        worker = subprocess.Popen(["sleep", "60"])
     with pytest.raises(RuntimeError), guard.kill_with_parent():
         raise RuntimeError("the compiler refuses the program")
     try:
@@ -94,7 +94,7 @@ def test_an_interrupted_build_ends_them_at_once():
 
     def compile():
         with guard.kill_with_parent():
-            compilers.append(subprocess.Popen(["sleep", "300"]))
+            compilers.append(subprocess.Popen(["sleep", "60"]))
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

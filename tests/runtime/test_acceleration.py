@@ -27,7 +27,7 @@ SCHEDULERS = {
 OTHERS = {"cogvideox": ("euler", "cogvideox, stochastic"), "dit": ("euler", "unipc")}
 OTHERS["cogview4"] = ("flow, shifted", "flow, karras")  # it gives timesteps and sigmas, which no other solver takes
 OTHERS |= dict.fromkeys(("sd15", "sd21-v", "sdxl", "sdxl-refiner", "inpaint", "pixart"), ("euler", "unipc"))
-ENGINES = ("inpaint", "pixart", "flux", "wan")
+ENGINES = ("inpaint", "flux", "wan")
 SIZES = ({}, {"height": 128, "width": 64})
 
 

@@ -18,9 +18,9 @@ def finish(steps):
     return last.latents
 
 
-@pytest.mark.parametrize("model", ["unet-flow", "unet-epsilon"])
-def test_full_run_is_the_plain_diffusers_loop_to_the_bit(open_session, model):
-    session = open_session(model)
+@pytest.mark.parametrize("scheduler", [None, diffusers.EulerDiscreteScheduler()], ids=["its own", "which scales"])
+def test_full_run_is_the_plain_diffusers_loop_to_the_bit(open_session, scheduler):
+    session = open_session("unet-flow", scheduler)
     labels = torch.tensor([3, 7])
     result = session.generate(
         {"class_labels": labels}, plan=session.plan(8, 0), num_steps=8, guidance_scale=2.0, seed=4

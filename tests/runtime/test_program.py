@@ -81,7 +81,7 @@ def test_auto_runs_the_plain_loop_when_nothing_is_skipped(flow_session):
 
 def test_auto_runs_what_is_not_linear_step_by_step(open_session):
     scheduler = diffusers.DDIMScheduler(clip_sample=True)
-    session = open_session("unet-epsilon", scheduler)
+    session = open_session("unet-flow", scheduler)
     settings = {"plan": session.plan(6, 2), "num_steps": 6}
     report = session.generate(LABELS, **settings).report
     assert report.mode == "step"
@@ -123,11 +123,12 @@ def test_a_stored_solver_of_another_scheduler_is_refused(digits_bundle, tmp_path
 
     from zeus_trt.files import digest_file
 
-    bundle = shutil.copytree(digits_bundle("unet-epsilon"), tmp_path / "bundle")
-    other = shutil.copyfile(digits_bundle("unet-flow") / "solvers" / "20.json", bundle / "solvers" / "20.json")
+    bundle = shutil.copytree(digits_bundle("unet-flow"), tmp_path / "bundle")
+    diffusers.EulerDiscreteScheduler().save_pretrained(bundle / "scheduler")
+    other = bundle / "scheduler" / "scheduler_config.json"
     manifest = json.loads((bundle / "manifest.json").read_text())
     entry = {"size": other.stat().st_size, "sha256": digest_file(other)}
-    edit_json(bundle / "manifest.json", files={**manifest["files"], "solvers/20.json": entry})
+    edit_json(bundle / "manifest.json", files={**manifest["files"], "scheduler/scheduler_config.json": entry})
     with pytest.raises(ZeusError, match="got scheduler 'FlowMatchEulerDiscreteScheduler'"):
         Session(bundle).plan(20, 3)
 

@@ -44,7 +44,7 @@ def compare(name, num_steps, plan, predictor="zeus", slack=1.0):
     return program
 
 
-@pytest.mark.parametrize("num_steps", [4, 10, 20, 50])
+@pytest.mark.parametrize("num_steps", [4, 20, *(pytest.param(n, marks=pytest.mark.slow) for n in (10, 50))])
 @pytest.mark.parametrize("name", SOLVERS)
 def test_program_mode_equals_step_mode(name, num_steps):
     evaluations = traced(name, num_steps).num_evaluations

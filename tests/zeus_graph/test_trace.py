@@ -110,7 +110,7 @@ def test_options(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_steps", [4, 20, 50])
+@pytest.mark.parametrize("num_steps", [4, 20, pytest.param(50, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", [name for name, (_, s) in OPTIONS.items() if not {"sigmas", "timesteps"} & set(s)])
 def test_options_at_other_lengths(name, num_steps):
     make, schedule = OPTIONS[name]
