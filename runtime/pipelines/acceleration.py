@@ -25,7 +25,7 @@ from zeus_trt.runtime.pipelines.stand_in import imitate, is_scheduler, is_stand_
 from zeus_trt.runtime.request import check_threshold, expect
 from zeus_trt.runtime.session import Session
 from zeus_trt.runtime.steppers import Step
-from zeus_trt.zeus_graph import Plan, Predictor, choose_plan
+from zeus_trt.zeus_graph import Predictor, choose_plan
 from zeus_trt.zeus_graph.policy import choose_policy
 
 __all__ = ["accelerate", "find_denoisers"]
@@ -35,16 +35,12 @@ def accelerate(
     pipeline: Any,
     ratio: int | None = None,
     *,
-    plan: Plan | str | Path | Callable[[int], Plan] | None = None,
-    window: str | tuple[float, float] | None = None,
-    preset: str | None = None,
-    predictor: str | Predictor | None = None,
     scheduler: Any = None,
     engine: Session | str | Path | Bundle | None = None,
     check: bool = True,
-    drift_threshold: float | None = None,
     on_step: Callable[[Step], None] | None = None,
     on_call: Callable[[], None] | None = None,
+    **asked: Any,
 ) -> AbstractContextManager[Any]:
     """Gives a pipeline that skips denoiser calls, to be used in the place of the given one.
 
@@ -57,16 +53,15 @@ def accelerate(
     Args:
         pipeline: A diffusers pipeline.
         ratio: Skipped steps after each full one; 3 by default.
-        plan: What happens at each evaluation, instead of ``ratio``: for runs of just that many; or what makes it for a
-            number of evaluations. ``plan``, ``window`` and ``preset`` are as in ``choose_plan``.
-        predictor: The rule that fills skipped steps; by default the plan's, else ``zeus``.
         scheduler: A diffusers scheduler to use instead of the pipeline's.
         engine: A session of a bundle of this pipeline, or the bundle: its engine is called instead of the denoiser.
         check: Compare the engine's first output with the denoiser's own, which costs a call of it; and again in the
             first run after a change of the denoiser. Adapters are compared by name in any case.
-        drift_threshold: As in ``Session.generate``: the report holds the drift, and a larger one makes a step full.
         on_step: Called with every step as it is done.
         on_call: Called after every call of the denoiser.
+        **asked: ``plan`` (instead of ``ratio``, for runs of just that many evaluations), ``window``, ``preset`` and
+            ``predictor``, as in ``choose_plan``; and ``drift_threshold``, as in ``Session.generate``: the report holds
+            the drift, and a larger one makes a step full.
 
     Returns:
         A ``with`` block of the proxy. After a run the proxy's ``report`` says what the run did, and its ``schedule``
@@ -90,12 +85,13 @@ def accelerate(
             f"pipeline: got a {type(pipeline).__name__} with {', '.join(parts) or 'no components'}; "
             "expected a diffusers pipeline with a scheduler and a denoiser. Accelerate a pipeline that has them."
         )
-    expect("predictor", predictor, (str, Predictor, type(None)), "a name or a Predictor")
+    expect("predictor", asked.get("predictor"), (str, Predictor, type(None)), "a name or a Predictor")
+    drift_threshold = asked.pop("drift_threshold", None)
     expect("engine", engine, (Session, str, Path, Bundle, type(None)), "a bundle or a Session")
     check_threshold(drift_threshold)
     if scheduler is not None and not is_scheduler(scheduler):
         raise ZeusError(f"scheduler: got {scheduler!r}; expected a diffusers scheduler. Make one of its config.")
-    planner = choose_plan(plan, ratio, window, preset, predictor)
+    planner = choose_plan(ratio=ratio, **asked)
     begin = functools.partial(PipelineRun, planner, choose_policy(drift_threshold, is_open=True), on_step, on_call)
     return _Block(_Accelerated(pipeline, scheduler, begin), engine, check)
 
