@@ -17,7 +17,7 @@ from zeus_trt.machine import find_version
 from zeus_trt.runtime.engines.hardware import find_cpu
 
 SOURCES = (
-    "export/*.py", "runtime/**/*.py", "zeus_graph/*.py", "zeus_trt/*.py", "examples/models/**/*", "examples/*.py",
+    "export/*.py", "runtime/**/*.py", "zeus_graph/*.py", "zeus_trt/**/*.py", "examples/models/**/*", "examples/*.py",
     "tests/conftest.py", "tests/tiny_subjects.py", "tests/export/pipelines.py", "tests/export/tiny_*.py",
 )  # fmt: skip
 PACKAGES = {*LIBRARIES, "transformers", "numpy", "onnx-ir", "onnxruntime-gpu"}

@@ -12,7 +12,9 @@ import pytest
 import torch
 from bundle_cache import fetch_bundle
 from checkout import MODELS, ROOT
+from click.testing import CliRunner
 
+from zeus_trt.cli import main
 from zeus_trt.export import export_model
 from zeus_trt.runtime import Bundle, OnnxRuntimeEngine, Session
 
@@ -59,11 +61,15 @@ def cached_bundle(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def digits_bundle(cached_bundle):
-    """Exports a digits model by name; tests leave the bundle as it is."""
+    """Exports a digits model by name, with the command of the documents; tests leave the bundle as it is."""
 
     @functools.cache
     def fetch(name: str) -> Path:
-        return cached_bundle(f"digits-{name}", lambda path: export_model(MODELS / f"digits-{name}", path))
+        def make(path: Path) -> None:
+            done = CliRunner().invoke(main, ["export", str(MODELS / f"digits-{name}"), "-o", str(path)])
+            assert done.exit_code == 0, done.output
+
+        return cached_bundle(f"digits-{name}", make)
 
     return fetch
 

@@ -19,7 +19,7 @@ from zeus_trt.cli import main
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [README, *(page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs").glob("*.md")))]
 SHARED = ("digits", "tiny-sd", "tiny-sd-bundle")  # many commands read them, and the fixture ``share`` copies them
-REPEATED = (  # exports that `zeus-trt demo`, the command with --argument and the fixture ``share`` make too
+REPEATED = (  # the first is how the fixture ``digits_bundle`` exports; the others differ from it in little
     "zeus-trt export examples/models/digits-unet-flow -o digits",
     "zeus-trt export tiny-sd -o tiny-sd-bundle --size 128x128", "bundle = export_model(",
 )  # fmt: skip
