@@ -98,12 +98,15 @@ class NamedPlan:
             name = text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 3]}..."
         return cls(name, load_plan(source))
 
+    @property
+    def solver(self) -> str | None:
+        """The solver that the plan was calibrated for; None fits any."""
+        calibration = self.plan.calibration if isinstance(self.plan, Plan) else None
+        return calibration.solver if calibration else None
+
     def fits(self, solver: str, count: int) -> bool:
-        """Whether it runs with this number of evaluations, and with this solver: a calibrated plan has its own."""
-        if not isinstance(self.plan, Plan):
-            return True
-        calibration = self.plan.calibration
-        return len(self.plan) == count and (calibration is None or calibration.solver == solver)
+        """Whether it runs with this number of evaluations, and with this solver."""
+        return self.solver in (None, solver) and (not isinstance(self.plan, Plan) or len(self.plan) == count)
 
     def make(self, count: int, predictor: str | None) -> Plan:
         """The plan of so many evaluations, with its own predictor or the one that is asked for."""

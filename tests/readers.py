@@ -86,8 +86,8 @@ def _make_calibrated() -> Any:
     table = Predictor.from_table({2: {0: -1.0, 1: 2.0}, 3: {1: 1.0}})
     chosen = Measured(PLAN.with_predictor(table), 40.0)
     return CalibratedPlan(
-        chosen, True, 41.0, (Measured(PLAN.with_predictor(Predictor()), float("inf")),), STEPS, "default", "0" * 64, "onnxruntime",
-        {"weights_sha256": "0" * 64}, {"held_out": (0, 4)}, {"recording": 5, "measuring": 5},
+        chosen, True, 41.0, (Measured(PLAN.with_predictor("zeus"), float("inf")),), STEPS, "default", "0" * 64,
+        "onnxruntime", {"weights_sha256": "0" * 64}, {"held_out": (0, 4)}, {"recording": 5, "measuring": 5},
     ).to_json()  # fmt: skip
 
 

@@ -73,11 +73,6 @@ class StaticPolicy:
         self._shape: torch.Size | None = None
         self._step = 0
 
-    @property
-    def num_kept(self) -> int:
-        """Number of outputs held at the moment."""
-        return len(self._kept)
-
     def is_full(self, step: int) -> bool:
         """Whether the denoiser must run at ``step``."""
         return self.plan.is_full(step)
@@ -135,7 +130,7 @@ class OpenPolicy:
         plan.rule.rows(plan, grid)
         self.plan = plan
         self._grid = None if grid is None else [*grid, grid[-1]]
-        self._outputs: dict[int, torch.Tensor] = {}
+        self._kept: dict[int, torch.Tensor] = {}
         self._full: deque[int] = deque(maxlen=_KEPT_FULL)  # steps that were
 
     def is_full(self, step: int) -> bool:
@@ -144,8 +139,8 @@ class OpenPolicy:
 
     def take(self, step: int, output: torch.Tensor) -> torch.Tensor | None:
         """Takes the output of a full step, of any shape."""
-        if any(kept.shape != output.shape for kept in self._outputs.values()):
-            self._outputs.clear()
+        if any(kept.shape != output.shape for kept in self._kept.values()):
+            self._kept.clear()
             self._full.clear()
             self.plan = self.plan.with_full(step + 1)
         drift = self._measure(step, output)
@@ -162,14 +157,14 @@ class OpenPolicy:
         return None
 
     def _fill(self, step: int, letter: str) -> torch.Tensor:
-        return _combine(self.plan.rule.row(step, letter, tuple(self._full), self._grid), self._outputs)
+        return _combine(self.plan.rule.row(step, letter, tuple(self._full), self._grid), self._kept)
 
     def _keep(self, step: int, output: torch.Tensor) -> None:
-        self._outputs[step] = output
+        self._kept[step] = output
         if self.plan.is_full(step):
             self._full.append(step)
         needed = {*self._full, self._full[-1] - 1, step}
-        self._outputs = {source: kept for source, kept in self._outputs.items() if source in needed}
+        self._kept = {source: kept for source, kept in self._kept.items() if source in needed}
 
 
 class DriftPolicy(OpenPolicy):

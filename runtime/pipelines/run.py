@@ -46,8 +46,9 @@ class _Loop:
         return self.plan is None or self.index >= len(self.plan) or self.plan.is_full(self.index)
 
     def make_full(self, *steps: int) -> None:
-        for step in steps if self.plan else ():
-            self.follow(self.plan.with_full(step))
+        for step in steps:
+            if self.plan:
+                self.follow(self.plan.with_full(step))
 
     def follow(self, plan: Plan) -> None:
         self.plan = plan
