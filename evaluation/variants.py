@@ -111,7 +111,8 @@ class NamedPlan:
     def make(self, count: int, predictor: str | None) -> Plan:
         """The plan of so many evaluations, with its own predictor or the one that is asked for."""
         plan = self.plan if isinstance(self.plan, Plan) else self.plan(count)
-        return plan.with_predictor(predictor)
+        made = plan.with_predictor(predictor)
+        return made.with_predictor(made.rule)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.export.loading import is_pipeline
 from zeus_trt.runtime import Bundle, Session, draw_noise
 from zeus_trt.runtime.noise import check_memory
-from zeus_trt.zeus_graph import Plan, Predictor, UntraceableError, fold, load_plan, trace
+from zeus_trt.zeus_graph import Plan, Predictor, UntraceableError, fold, trace
+from zeus_trt.zeus_graph.plan_choice import load_plan
 
 HUGE = [10**7, 10**9, 2**63, 10**15, 10**30, 10**5000]
 PLAN = Plan("FFXF")

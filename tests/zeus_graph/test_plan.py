@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.zeus_graph import PRESETS, WINDOWS, Plan
+from zeus_trt.zeus_graph import PRESETS, WINDOWS, Plan, Predictor, choose_plan
 from zeus_trt.zeus_graph.window import read_window
 
 
@@ -120,3 +120,54 @@ def test_description_counts():
         "NFE            10 of 20",
         "speed-up bound 2.00x",
     ]
+
+
+def test_a_plan_says_where_it_came_from():
+    plans = [Plan("FFXF"), Plan.uniform(4, 1), Plan.spread(4, 3), Plan.from_full_steps(4, [0, 1, 3])]
+    assert [plan.source for plan in plans] == ["written", "uniform", "spread", "written"]
+    for plan in plans:
+        assert Plan.from_json(plan.to_json()).source == plan.source
+        assert plan.with_predictor("reuse").with_full(2).source == plan.source
+    assert Plan.spread(4, 3) == Plan("FFXF")  # the source makes no other plan of it
+    for wrong in (
+        lambda: Plan("FF", source="found"),
+        lambda: Plan.from_json({"format": 1, "steps": "FF", "source": 1}),
+    ):
+        with pytest.raises(ZeusError, match="source"):
+            wrong()
+
+
+def test_a_plan_takes_one_predictor():
+    plan = Plan("FFXF")
+    assert (plan.predictor, plan.rule) == (None, Predictor())
+    assert plan.with_predictor(None) is plan
+    assert plan.with_predictor("reuse") == Plan("FFXF", "reuse") == Plan("FFXF", Predictor("reuse"))
+    with pytest.raises(ZeusError, match="predictor: got zeus beside a calibrated plan"):
+        Plan("FFXF", "reuse").with_predictor("zeus")
+    with pytest.raises(ZeusError, match="expected one of zeus"):
+        Plan("FFXF", "magic")
+
+
+@pytest.mark.parametrize(
+    ("letters", "step", "made"),
+    [
+        ("FFXRXRF", 3, "FFXFXRF"), ("FFXRXRF", 2, "FFFXRXF"), ("FFXRXRF", 5, "FFXRXFF"), ("FFXRXRF", 6, "FFXRXRF"),
+        ("FFXRXRF", 7, "FFXRXRF"),
+    ],
+)  # fmt: skip
+def test_a_step_is_made_full(letters, step, made):
+    assert str(Plan(letters).with_full(step)) == made
+
+
+def test_the_steps_of_a_table_stay_as_they_are():
+    table = Predictor.from_table({step: {1: 1.0} for step in range(2, 6)})
+    assert str(Plan("FFXRXRF", table).with_full(3)) == "FFXFXRF"
+    assert str(Plan("FFXXXRF", table).with_full(3)) == "FFXFXRF"
+
+
+def test_letters_presets_and_planners_make_plans_everywhere_the_same():
+    for asked in ("turbo", Plan.uniform(20, 4), Plan.uniform(20, 4).steps, lambda length: Plan.uniform(length, 4)):
+        made = choose_plan(asked, predictor="reuse")(20)
+        assert made == Plan.uniform(20, 4).with_predictor("reuse")
+    with pytest.raises(ZeusError, match="got str; expected a Plan from what makes it"):
+        choose_plan(lambda length: "F" * length)(20)
