@@ -12,8 +12,8 @@ from zeus_trt.evaluation.peers import Peer
 from zeus_trt.evaluation.workload import Setting, Workload, make_full_setting
 from zeus_trt.zeus_graph import PRESETS, Plan, Predictor, choose_plan, choose_predictor
 from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan, read_plan
-from zeus_trt.zeus_graph.plan import Window
 from zeus_trt.zeus_graph.plan_choice import Planner
+from zeus_trt.zeus_graph.window import Window
 
 _LONGEST_NAME = 12
 

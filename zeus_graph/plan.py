@@ -1,26 +1,20 @@
 """Step plans: which evaluations of a trajectory call the denoiser."""
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph.counts import MAX_STEPS, check_count, is_whole, show
+from zeus_trt.zeus_graph.window import WINDOWS, Window, place_window
 
 if TYPE_CHECKING:
     from zeus_trt.zeus_graph.predictor import Predictor
 
-Window = tuple[float, float]
-
 PRESETS = {"medium": 2, "fast": 3, "turbo": 4}
 """Name of a preset -> ratio r, the number of skipped steps after each full one."""
-
-WINDOWS: dict[str, Window] = {"default": (0.2, 0.1), "flow": (0.14, 0.06), "none": (0.0, 0.0)}
-"""Name of a window -> fractions of the steps that stay full at the start and at the end."""
 
 _FORMAT = 1
 _ADVICE = "Write it with Plan.to_json()."
@@ -93,15 +87,14 @@ class Plan:
             length: Evaluations of the whole trajectory, 1 to ``MAX_STEPS``.
             ratio: Skipped steps after each full one; 0 makes every step full.
             window: Fractions of the steps that stay full at the start and at the
-                end, rounded up. At least the first two and the last step are full.
+                end, rounded up, or ``Ends``. At least the first two and the last step are full.
 
         Raises:
             ZeusError: A number or a fraction out of range.
         """
         length = check_count("length", length, 1, MAX_STEPS)
         ratio = check_count("ratio", ratio, 0)
-        head, tail = (_ceil(fraction, length) for fraction in _check_window(window))
-        low, high = max(head, 1), length - max(tail, 1)
+        low, high = place_window(window, length)
         full = (i < low or i >= high or (i - low) % (ratio + 1) == 0 for i in range(length))
         return cls._alternate(tuple(full))
 
@@ -214,23 +207,6 @@ class Plan:
         return self.steps
 
 
-def read_window(text: str) -> Window:
-    """Reads the name of a window, or two fractions such as ``0.2,0.1``.
-
-    Raises:
-        ZeusError: Neither.
-    """
-    if text in WINDOWS:
-        return WINDOWS[text]
-    try:
-        head, tail = (float(part) for part in text.split(","))
-    except ValueError:
-        raise ZeusError(
-            f"window: got {text!r}; expected one of {', '.join(WINDOWS)}, or two fractions. Write it like 0.2,0.1."
-        ) from None
-    return _check_window((head, tail))
-
-
 def _join_ranges(steps: Sequence[int]) -> str:
     runs: list[list[int]] = []
     for step in steps:
@@ -239,10 +215,6 @@ def _join_ranges(steps: Sequence[int]) -> str:
         else:
             runs.append([step])
     return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
-
-
-def _ceil(fraction: float, num_steps: int) -> int:
-    return math.ceil(fraction * num_steps - 1e-9)  # 0.14 * 50 is 7.000000000000001
 
 
 def _read_indices(full_steps: Any, num_steps: int) -> set[int]:
@@ -254,13 +226,3 @@ def _read_indices(full_steps: Any, num_steps: int) -> set[int]:
             raise ZeusError(f"full_steps: got {show(index)}; expected indices 0..{num_steps - 1}. Leave it out.")
         indices.add(int(index))
     return indices
-
-
-def _check_window(window: Any) -> Window:
-    fractions = window if isinstance(window, tuple | list) else ()
-    if len(fractions) != 2 or not all(isinstance(f, Real) and 0.0 <= float(f) <= 1.0 for f in fractions):
-        raise ZeusError(
-            f"window: got {show(window) if not fractions else fractions[:9]}; expected two fractions between 0 and 1. "
-            f"Use one of {', '.join(WINDOWS)}, or fractions such as (0.2, 0.1)."
-        )
-    return window

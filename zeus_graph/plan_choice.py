@@ -6,8 +6,9 @@ from typing import Any
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph.calibrated_plan import load_plan
-from zeus_trt.zeus_graph.plan import PRESETS, WINDOWS, Plan, Window, read_window
+from zeus_trt.zeus_graph.plan import PRESETS, Plan
 from zeus_trt.zeus_graph.predictor import Predictor, choose_predictor
+from zeus_trt.zeus_graph.window import WINDOWS, Window, read_window
 
 DEFAULT_RATIO = 3
 
@@ -28,8 +29,8 @@ def choose_plan(
         plan: A plan, its letters, the file of a plan, the name of a preset, or a function that makes a plan for a
             number of evaluations.
         ratio: Skipped steps after each full one, instead of ``plan``; 3 by default.
-        window: Steps that stay full at both ends, beside ``ratio`` or ``preset``: a name of ``WINDOWS`` or two
-            fractions.
+        window: Steps that stay full at both ends, beside ``ratio`` or ``preset``: text that
+            ``read_window`` reads, two fractions, or ``Ends``.
         preset: A name of ``PRESETS``, instead of ``ratio``.
         predictor: The rule that fills skipped steps; a calibrated plan has its own.
 

@@ -26,6 +26,7 @@ from zeus_trt.runtime.request import check_threshold, expect
 from zeus_trt.runtime.session import Session
 from zeus_trt.runtime.steppers import Step
 from zeus_trt.zeus_graph import Plan, Predictor, choose_plan
+from zeus_trt.zeus_graph.window import Window
 
 __all__ = ["accelerate", "find_denoisers"]
 
@@ -35,7 +36,7 @@ def accelerate(
     ratio: int | None = None,
     *,
     plan: Plan | str | Path | Callable[[int], Plan] | None = None,
-    window: str | tuple[float, float] | None = None,
+    window: str | Window | None = None,
     preset: str | None = None,
     predictor: str | Predictor | None = None,
     scheduler: Any = None,

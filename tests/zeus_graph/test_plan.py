@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph import PRESETS, WINDOWS, Plan
-from zeus_trt.zeus_graph.plan import read_window
+from zeus_trt.zeus_graph.window import read_window
 
 
 @pytest.mark.parametrize(

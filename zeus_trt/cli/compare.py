@@ -16,7 +16,7 @@ from zeus_trt.errors import escape
 @click.option(
     "--ratios", type=Numbers(), default="0,2,3,4", show_default=True, help="Skipped steps after each full one."
 )
-@click.option("--window", help="Steps that stay full at both ends of the ratios: default, flow, none, or 0.2,0.1.")
+@click.option("--window", help="Full steps at the ends of the ratios: default, flow, none, 0.2,0.1 or first:11,last:5.")
 @click.option("--plans", type=Names(), default=(), help="More plans: medium, FFXRF, ... or JSON files.")
 @click.option(
     "--predictors", "--predictor", type=Names(), help="Fill skipped steps.  [default: zeus, or the plan's own]"
