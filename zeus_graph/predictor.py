@@ -13,6 +13,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from zeus_trt import strict_json
@@ -69,6 +70,16 @@ class _Skip:
     def previous(self) -> int:
         return self.full_steps[-2]
 
+    def measure(self, rule: str, start: int, end: int) -> float:
+        """The distance of two steps on the grid; raises ZeusError where it is zero."""
+        spacing = self.grid[end] - self.grid[start]
+        if spacing == 0:
+            raise ZeusError(
+                f"predictor {rule}: got equal abscissae at steps {start} and {end}; expected distinct ones. This "
+                f"solver repeats timesteps: use {rule}@index."
+            )
+        return spacing
+
 
 def _line(t: int, other: int, slope: float = 1.0) -> Row:
     return {t: 1.0 + slope, other: -slope}
@@ -92,12 +103,7 @@ def _zeus_previous_full(skip: _Skip) -> Row:
 
 def _linear_grid(skip: _Skip) -> Row:
     """psi_t + rho (psi_t - before_t), rho the ratio of the grid's spacings after and before t."""
-    spacing = skip.grid[skip.t] - skip.grid[skip.before]
-    if spacing == 0:
-        raise ZeusError(
-            f"predictor linear-grid: got equal abscissae at steps {skip.before} and {skip.t}; expected distinct "
-            "ones. This solver repeats timesteps: use linear-grid@index."
-        )
+    spacing = skip.measure("linear-grid", skip.before, skip.t)
     return _line(skip.t, skip.before, (skip.grid[skip.t + 1] - skip.grid[skip.t]) / spacing)
 
 
@@ -108,20 +114,26 @@ def _extrapolate(skip: _Skip) -> Row:
 
 def _lagrange(skip: _Skip, order: int) -> Row:
     """Lagrange polynomial through the ``order`` most recent full outputs (fewer while there are fewer)."""
-    nodes = skip.full_steps[-order:]
+    return _interpolate(skip, skip.full_steps[-order:], f"lagrange-{order}")
+
+
+def _local(skip: _Skip, order: int) -> Row:
+    """Lagrange polynomial through the outputs used at t and the ``order - 1`` steps before it.
+
+    It is the chained one through the outputs used at the last ``order`` steps, in closed form: a prediction lies on the
+    polynomial through the outputs that made it.
+    """
+    return _interpolate(skip, range(max(skip.t - order + 1, 0), skip.t + 1), f"local-{order}")
+
+
+def _interpolate(skip: _Skip, nodes: Sequence[int], rule: str) -> Row:
     row = {}
     for node in nodes:
         weight = 1.0
         for other in nodes:
-            if other == node:
-                continue
-            spacing = skip.grid[node] - skip.grid[other]
-            if spacing == 0:
-                raise ZeusError(
-                    f"predictor lagrange-{order}: got equal abscissae at steps {other} and {node}; expected distinct "
-                    f"ones. This solver repeats timesteps: use lagrange-{order}@index."
-                )
-            weight *= (skip.grid[skip.step] - skip.grid[other]) / spacing
+            if other != node:
+                spacing = skip.measure(rule, other, node)
+                weight *= (skip.grid[skip.step] - skip.grid[other]) / spacing
         row[node] = weight
     return row
 
@@ -132,9 +144,14 @@ _INTERLEAVED: dict[str, Callable[[_Skip], Row]] = {
     "zeus-previous-full": _zeus_previous_full,
     "linear-grid": _linear_grid,
 }
-_LAGRANGE = re.compile(r"lagrange-([234])")
-PREDICTORS = (*_INTERLEAVED, "reuse", "extrapolate", "lagrange-2", "lagrange-3", "lagrange-4")
-"""Names that ``Predictor.parse`` takes; linear-grid and lagrange-k also with ``@`` and an abscissa."""
+_POLYNOMIALS: dict[str, Callable[[_Skip], Row]] = {
+    **{f"lagrange-{order}": partial(_lagrange, order=order) for order in (2, 3, 4)},
+    **{f"local-{order}": partial(_local, order=order) for order in (1, 2, 3)},
+}
+PREDICTORS = (*_INTERLEAVED, "reuse", "extrapolate", *_POLYNOMIALS)
+"""Names that ``Predictor.parse`` takes; linear-grid, lagrange-k and local-k also with ``@`` and an abscissa."""
+
+_NEEDS_ONE = ("reuse", "local-1")  # full steps; the other rules need two
 
 
 @dataclass(frozen=True)
@@ -143,7 +160,7 @@ class Predictor:
 
     Args:
         name: One of ``PREDICTORS``, or ``table``.
-        abscissa: What linear-grid and lagrange-k measure distances in: ``index``,
+        abscissa: What linear-grid, lagrange-k and local-k measure distances in: ``index``,
             ``timestep`` or ``sigma``. The others ignore it.
         table: For ``table`` only: skipped step -> weights over past full steps; a copy is kept.
 
@@ -184,8 +201,7 @@ class Predictor:
         if not isinstance(text, str):
             raise _refuse(text)
         name, at, abscissa = text.partition("@")
-        uses_grid = name == "linear-grid" or _LAGRANGE.fullmatch(name)
-        if name not in PREDICTORS or (at and (not uses_grid or abscissa not in ABSCISSAE)):
+        if name not in PREDICTORS or (at and (not _uses_grid(name) or abscissa not in ABSCISSAE)):
             raise _refuse(text)
         return cls(name, abscissa or ("timestep" if name == "linear-grid" else "index"))
 
@@ -231,15 +247,15 @@ class Predictor:
             return self._table_row(skip)
         if self.name == "reuse" or (self.name in _INTERLEAVED and skip.letter == "R"):
             return {skip.t: 1.0}
-        if len(skip.full_steps) < 2:
+        if len(skip.full_steps) < 2 and self.name not in _NEEDS_ONE:
             raise ZeusError(
                 f"predictor {self}: got one full step before step {skip.step}; expected two. "
                 "Begin the plan with FF, or use the predictor reuse."
             )
         if self.name == "extrapolate":
             return _extrapolate(skip)
-        if match := _LAGRANGE.fullmatch(self.name):
-            return _lagrange(skip, int(match[1]))
+        if self.name in _POLYNOMIALS:
+            return _POLYNOMIALS[self.name](skip)
         return _INTERLEAVED[self.name](skip)
 
     def _table_row(self, skip: _Skip) -> Row:
@@ -275,14 +291,17 @@ class Predictor:
         return cls.from_table({int(i): {int(k): w for k, w in row.items()} for i, row in file.rows.items()})
 
     def __str__(self) -> str:
-        uses_grid = self.name == "linear-grid" or _LAGRANGE.fullmatch(self.name)
-        return f"{self.name}@{self.abscissa}" if uses_grid else self.name
+        return f"{self.name}@{self.abscissa}" if _uses_grid(self.name) else self.name
+
+
+def _uses_grid(name: str) -> bool:
+    return name == "linear-grid" or name in _POLYNOMIALS
 
 
 def _refuse(found: Any) -> ZeusError:
     return ZeusError(
         f"predictor: got {show(found)}; expected one of {', '.join(PREDICTORS)} "
-        f"(linear-grid and lagrange-k also with @{', @'.join(ABSCISSAE)}). Choose one of these."
+        f"(linear-grid, lagrange-k and local-k also with @{', @'.join(ABSCISSAE)}). Choose one of these."
     )
 
 
