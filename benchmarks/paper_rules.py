@@ -5,7 +5,7 @@ of the rows by model. It returns what was measured in words, and whether that ag
 nothing, or where what it claims was not measured.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +23,12 @@ FEW_CALLS = {50: 27, 25: 16, 15: 12}
 Verdict = tuple[str, bool | None]
 Rule = Callable[[Sequence[Row], Mapping[str, int]], Verdict]
 RuleAcross = Callable[[Mapping[str, Sequence[Row]]], Verdict]
+
+
+def agree(checks: Iterable[bool]) -> bool | None:
+    """Whether all checks hold; None without one."""
+    found = list(checks)
+    return all(found) if found else None
 
 
 def read_psnr(row: Row) -> float:
@@ -53,20 +59,32 @@ def _join(psnr: Mapping[int, float]) -> str:
 def beats_reuse(rows: Sequence[Row], _: Mapping[str, int]) -> Verdict:
     """``zeus`` is better than ``reuse`` at every ratio."""
     said, gains = _list_gains(rows, "zeus", "reuse")
-    return said, all(gain > 0 for gain in gains)
+    return said, agree(gain > 0 for gain in gains)
 
 
 def gains_nothing_by_a_third_order(rows: Sequence[Row], _: Mapping[str, int]) -> Verdict:
     """``lagrange-3`` is better than ``zeus`` at no ratio."""
     third, gains = _list_gains(rows, "lagrange-3@index", "zeus")
     plain, _gains = _list_gains(rows, "lagrange-3@index", "lagrange-2@index")
-    return f"{third}; {plain}", all(gain <= 0 for gain in gains)
+    return f"{third}; {plain}", agree(gain <= 0 for gain in gains)
+
+
+def gains_by_a_second_order(rows: Sequence[Row], _: Mapping[str, int]) -> Verdict:
+    """``local-2`` is better than ``local-1`` at r = 1."""
+    said, gains = _list_gains(rows, "local-2@index", "local-1@index")
+    return said, gains[0] > 0 if gains else None
+
+
+def loses_by_a_third_order(rows: Sequence[Row], _: Mapping[str, int]) -> Verdict:
+    """``local-3`` is worse than ``local-2`` at every ratio."""
+    said, gains = _list_gains(rows, "local-3@index", "local-2@index")
+    return said, agree(gain < 0 for gain in gains)
 
 
 def collapses(rows: Sequence[Row], _: Mapping[str, int]) -> Verdict:
     """``extrapolate`` is below ``COLLAPSED_DB`` from ``HIGH_RATIO`` on."""
     chained = find_psnr(rows, predictor="extrapolate")
-    return f"PSNR, dB: {_join(chained)}", all(
+    return f"PSNR, dB: {_join(chained)}", agree(
         psnr < COLLAPSED_DB for ratio, psnr in chained.items() if ratio >= HIGH_RATIO
     )
 
@@ -78,20 +96,20 @@ def improves_perception_with_order(rows: Sequence[Row], _: Mapping[str, int]) ->
         series = _group(
             rows, lambda row: SOLVER_ORDERS[row.solver], lambda row, metric=metric: getattr(row.to_full, metric)
         )
-        if any(None in values.values() for values in series.values()) or not series:
+        if not series or any(None in values.values() for values in series.values()):
             said.append(f"{name} was not measured")
             continue
         said += [f"{name} by order, r = {ratio}: {_list_values(values, '.4f')}" for ratio, values in series.items()]
-        falls += [_is_falling(values, 0.0) for values in series.values()]
-    return "; ".join(said), all(falls) if falls else None
+        falls += [_is_falling(values, 0.0) for values in series.values() if len(values) > 1]
+    return "; ".join(said), agree(falls)
 
 
 def keeps_psnr_with_order(rows: Sequence[Row], _: Mapping[str, int]) -> Verdict:
     """PSNR differs by at most ``SAME_DB`` between solver orders, at every ratio."""
     series = _group(rows, lambda row: SOLVER_ORDERS[row.solver], read_psnr)
     said = [f"r = {ratio}: {_list_values(values)}" for ratio, values in series.items()]
-    spreads = [max(values.values()) - min(values.values()) for values in series.values()]
-    return f"PSNR by order, dB: {'; '.join(said)}", all(spread <= SAME_DB for spread in spreads)
+    spreads = [_spread(values.values()) for values in series.values() if len(values) > 1]
+    return f"PSNR by order, dB: {'; '.join(said)}", agree(spread <= SAME_DB for spread in spreads)
 
 
 def keeps_similarity_with_fewer_steps(rows: Sequence[Row], _: Mapping[str, int]) -> Verdict:
@@ -99,8 +117,12 @@ def keeps_similarity_with_fewer_steps(rows: Sequence[Row], _: Mapping[str, int])
     series = _group(rows, lambda row: -row.num_steps, read_psnr)
     said = [f"r = {ratio}: {_list_values({-steps: psnr for steps, psnr in values.items()})}"
             for ratio, values in series.items()]  # fmt: skip
-    kept = [_is_falling({step: -psnr for step, psnr in values.items()}, SAME_DB) for values in series.values()]
-    return f"PSNR by steps, dB: {'; '.join(said)}", all(kept)
+    kept = [
+        _is_falling({step: -psnr for step, psnr in values.items()}, SAME_DB)
+        for values in series.values()
+        if len(values) > 1
+    ]
+    return f"PSNR by steps, dB: {'; '.join(said)}", agree(kept)
 
 
 def needs_few_calls(rows: Sequence[Row], _: Mapping[str, int]) -> Verdict:
@@ -148,7 +170,7 @@ def loses_the_same_on_every_model(models: Mapping[str, Sequence[Row]]) -> Verdic
     for rows in models.values():
         for ratio, psnr in find_psnr(rows).items():
             by_ratio.setdefault(ratio, []).append(psnr)
-    spreads = {ratio: max(psnr) - min(psnr) for ratio, psnr in by_ratio.items()}
+    spreads = {ratio: _spread(psnr) for ratio, psnr in by_ratio.items()}
     same = all(spread <= SAME_DB for spread in spreads.values())
     return f"between the models, dB: {_join(spreads)}", same if len(models) > 1 else None
 
@@ -166,7 +188,12 @@ def _group(
 def _is_falling(values: Mapping[int, float], slack: float) -> bool:
     """Whether every value is below the one before it, or above it by at most ``slack``."""
     ordered = list(values.values())
-    return all(b < a or (slack > 0 and b - a <= slack) for a, b in pairwise(ordered))
+    return all(b < a if slack == 0 else b <= a + slack for a, b in pairwise(ordered))
+
+
+def _spread(values: Iterable[float]) -> float:
+    ordered = sorted(values)
+    return 0.0 if ordered[0] == ordered[-1] else ordered[-1] - ordered[0]
 
 
 def _list_values(values: Mapping[int, float], style: str = ".1f") -> str:

@@ -1,10 +1,11 @@
 """The tables of the ZEUS paper: what each of them claims, what runs for it, and which rule judges it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import paper_rules as rules
+from paper_prediction import PredictionErrors, amplifies_by_a_third_order, beats_the_first_order
 
 from zeus_trt.evaluation.row import Row
 from zeus_trt.evaluation.variants import Grid
@@ -12,7 +13,10 @@ from zeus_trt.evaluation.variants import Grid
 AnyRule = TypeVar("AnyRule")
 
 WITHOUT_WARM_UP = "none"
+ORDERS = ("local-1", "local-2", "local-3")
 PAPER_FEW_STEPS = "first:11,from:45"  # the one rule with the paper's calls, but for the last step of 15
+
+_NO_WARM_UP = "without warm-up: the first two steps and the last are full, besides one of every r + 1"
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,23 @@ class PaperTable:
         return [Finding(claim.text, claim.paper, *claim.rule(models)) for claim in self.across]
 
 
+@dataclass(frozen=True)
+class ErrorFigure:
+    """The figure of the errors of predictions by step; fields as in ``PaperTable``."""
+
+    name: str
+    title: str
+    ratios: Sequence[int]
+    predictors: Sequence[str]
+    claims: tuple[Claim[Callable[[Sequence[PredictionErrors]], rules.Verdict]], ...]
+    every_model: bool = False
+    settings: str = _NO_WARM_UP
+
+    def judge(self, errors: Sequence[PredictionErrors]) -> list[Finding]:
+        """What the errors say of every claim."""
+        return [Finding(claim.text, claim.paper, *claim.rule(errors)) for claim in self.claims]
+
+
 TABLES = {
     table.name: table
     for table in (
@@ -90,7 +111,19 @@ TABLES = {
                 Claim("a third order does not help", rules.gains_nothing_by_a_third_order),
             ),
             every_model=True,
-            settings="without warm-up: the first two steps and the last are full, besides one of every r + 1",
+            settings=_NO_WARM_UP,
+        ),
+        PaperTable(
+            "figure-3a",
+            "Figure 3a: first, second, third order over the outputs used just before",
+            Grid(ratios=(0, 1, 2, 3), predictors=ORDERS, window=WITHOUT_WARM_UP),
+            (
+                Claim(
+                    "a second order is better than a first, where one step is skipped", rules.gains_by_a_second_order
+                ),
+                Claim("a third order is worse than a second", rules.loses_by_a_third_order),
+            ),
+            settings=_NO_WARM_UP,
         ),
         PaperTable(
             "interleaving",
@@ -166,3 +199,16 @@ TABLES = {
     )
 }
 """Name -> table."""
+
+FIGURE = ErrorFigure(
+    "figure-3b",
+    "Figure 3b: the error of each prediction, step by step",
+    (1, 2, 3),
+    ORDERS,
+    (
+        Claim("a second order errs less than a first, right after a full step", beats_the_first_order),
+        Claim("a third order amplifies the error", amplifies_by_a_third_order),
+    ),
+)
+STUDIES: dict[str, PaperTable | ErrorFigure] = {**TABLES, FIGURE.name: FIGURE}
+"""Name -> table or figure."""
