@@ -108,7 +108,7 @@ def summarise(model: str, found: CalibratedPlan) -> dict:
         "calibrated": found.calibrated,
         "plan": str(found.chosen.plan),
         "uniform_plan": str(best.plan),
-        "uniform_predictor": str(best.predictor),
+        "uniform_predictor": str(best.plan.rule),
         "calls": dict(found.calls),
     }
 

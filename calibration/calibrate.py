@@ -1,7 +1,7 @@
 """The best plan for a model, a solver and a budget."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from zeus_trt.calibration.surrogate import predict_psnr
 from zeus_trt.calibration.trajectory_stats import TrajectoryStats
 from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.workload import Setting, Workload
-from zeus_trt.zeus_graph import Plan, choose_predictor
+from zeus_trt.zeus_graph import Plan
 from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan, Measured
 
 _CANDIDATES = 6  # of the search that are run, at most
@@ -114,7 +114,7 @@ class Task:
         return CalibratedPlan(
             chosen=chosen,
             calibrated=better,
-            predicted_db=predict_psnr(program, stats, replace(chosen.plan, predictor=chosen.predictor)),
+            predicted_db=predict_psnr(program, stats, chosen.plan),
             uniform=tuple(others),
             num_steps=setting.num_steps,
             solver=setting.solver,
@@ -143,7 +143,7 @@ class Task:
 
 def measure(bench: Bench, plan: Plan, numbers: range) -> Measured:
     """A plan with its PSNR on these samples."""
-    return Measured(replace(plan, predictor=None), choose_predictor(plan, None), bench.measure(plan, numbers))
+    return Measured(plan.with_predictor(plan.rule), bench.measure(plan, numbers))
 
 
 def _screen(bench: Bench, plans: Sequence[Plan], numbers: range) -> list[Plan]:

@@ -100,7 +100,7 @@ def check_plan(task: Task, found: CalibratedPlan) -> CalibratedPlan:
     numbers = range(first, first + task.samples.held_out)
 
     def again(one: Measured) -> Measured:
-        return measure(bench, replace(one.plan, predictor=one.predictor), numbers)
+        return measure(bench, one.plan, numbers)
 
     chosen = again(found.chosen)
     uniform = sorted(map(again, found.uniform), key=lambda one: -one.psnr_db)

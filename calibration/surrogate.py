@@ -7,7 +7,7 @@ from math import comb
 import numpy as np
 
 from zeus_trt.calibration.trajectory_stats import TrajectoryStats
-from zeus_trt.zeus_graph import Plan, Predictor, SolverProgram, choose_predictor
+from zeus_trt.zeus_graph import Plan, Predictor, SolverProgram
 from zeus_trt.zeus_graph.predictor import Row
 
 _RIDGE = 1e-3  # of each difference's own square
@@ -133,8 +133,7 @@ def weigh_error(program: SolverProgram, rows: Sequence[Row | None], feedback: np
 
 def list_rows(program: SolverProgram, plan: Plan) -> tuple[Row | None, ...]:
     """The rows of the plan's predictor on the solver's grid."""
-    predictor = choose_predictor(plan, None)
-    return predictor.rows(plan, program.sigmas if predictor.abscissa == "sigma" else program.timesteps)
+    return plan.rule.rows(plan, program.sigmas if plan.rule.abscissa == "sigma" else program.timesteps)
 
 
 def predict_errors(program: SolverProgram, stats: TrajectoryStats, plan: Plan) -> np.ndarray:

@@ -10,8 +10,7 @@ from typing import Any
 from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.peers import Peer
 from zeus_trt.evaluation.workload import Setting, Workload, make_full_setting
-from zeus_trt.zeus_graph import PRESETS, Plan, Predictor, choose_plan, choose_predictor
-from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan, read_plan
+from zeus_trt.zeus_graph import PRESETS, Plan, Predictor, choose_plan, load_plan
 from zeus_trt.zeus_graph.plan_choice import Planner
 from zeus_trt.zeus_graph.window import Window
 
@@ -74,12 +73,10 @@ class NamedPlan:
     Args:
         name: Its name in the table.
         plan: The plan, or a function that makes it for a number of evaluations.
-        solver: The solver that it was calibrated for; None fits any.
     """
 
     name: str
     plan: Plan | Planner
-    solver: str | None = None
 
     @classmethod
     def read(cls, source: str | os.PathLike | Plan, window: str | Window | None = None) -> "NamedPlan":
@@ -94,22 +91,24 @@ class NamedPlan:
         """
         if isinstance(source, str) and source in PRESETS:
             return cls(source, choose_plan(preset=source, window=window))
-        found = source if isinstance(source, Plan) else read_plan(source)
         text = str(source)
         if text.endswith(".json"):
             name = Path(text).stem
         else:
             name = text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 3]}..."
-        return cls(name, found.plan, found.solver) if isinstance(found, CalibratedPlan) else cls(name, found)
+        return cls(name, load_plan(source))
 
     def fits(self, solver: str, count: int) -> bool:
-        """Whether it runs with this solver and this number of evaluations."""
-        return self.solver in (None, solver) and (not isinstance(self.plan, Plan) or len(self.plan) == count)
+        """Whether it runs with this number of evaluations, and with this solver: a calibrated plan has its own."""
+        if not isinstance(self.plan, Plan):
+            return True
+        calibration = self.plan.calibration
+        return len(self.plan) == count and (calibration is None or calibration.solver == solver)
 
     def make(self, count: int, predictor: str | None) -> Plan:
         """The plan of so many evaluations, with its own predictor or the one that is asked for."""
         plan = self.plan if isinstance(self.plan, Plan) else self.plan(count)
-        return replace(plan, predictor=choose_predictor(plan, predictor))
+        return plan.with_predictor(predictor)
 
 
 @dataclass(frozen=True)
@@ -149,7 +148,7 @@ class Grid:
             Predictor.parse(name)
             for named in self.plans:
                 if isinstance(named.plan, Plan):
-                    choose_predictor(named.plan, name)
+                    named.plan.with_predictor(name)
 
     def list_plans(self, solver: str, count: int) -> list[tuple[str, Plan, int | None]]:
         """Label, plan and ratio of every plan with skipped steps."""

@@ -13,7 +13,7 @@ from zeus_trt.export.labels import choose_guidance
 from zeus_trt.runtime import Bundle, Denoiser, Report, Session, Step
 from zeus_trt.runtime.engines.choose import choose_engine, open_engine
 from zeus_trt.runtime.scheduler import make_scheduler
-from zeus_trt.zeus_graph import Plan, Predictor, SolverProgram, choose_predictor
+from zeus_trt.zeus_graph import Plan, Predictor, SolverProgram
 from zeus_trt.zeus_graph.plan_choice import Planner
 
 logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class Setting:
     @property
     def predictor(self) -> Predictor:
         """The rule that fills skipped steps."""
-        return choose_predictor(self.plan, None)
+        return self.plan.rule
 
     @property
     def full(self) -> "Setting":

@@ -4,8 +4,9 @@ import contextlib
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -26,41 +27,53 @@ from zeus_trt.runtime.engines.hardware import find_cpu, find_gpu
 from zeus_trt.runtime.engines.tensorrt_module import import_tensorrt
 
 BACKENDS = ("tensorrt", "tensorrt-rtx", AOT_INDUCTOR)
+_DEFAULTS = TensorRTOptions()
 
 
-def build_engine(
-    bundle: str | Path | Bundle,
-    backend: str,
-    *,
-    precision: str | None = None,
-    gpu: str | Sequence[str] | None = None,
-    ranges: Mapping[str, SizeRange] | None = None,
-    guidance: bool | None = None,
-    options: TensorRTOptions | None = None,
-    trace: Callable[[], torch.export.ExportedProgram] | None = None,
-    on_progress: Progress | None = None,
-    say: Callable[[str], None] | None = None,
-) -> EngineRecord:
-    """Makes sure that a bundle has an engine: builds it, unless there is one that differs in nothing.
+@dataclass(frozen=True)
+class BuildOptions:
+    """What to build, where a backend leaves a choice.
 
     Args:
-        bundle: A folder written by ``zeus-trt export``. Its manifest stays as it is.
-        backend: ``tensorrt``, ``tensorrt-rtx`` or ``aot-inductor``.
         precision: That of the graph to build from; by default the first of the bundle.
         gpu: What to build for, such as ``sm_89``; several for TensorRT-RTX. By default the GPU that is here, and
             the CPU for AOTInductor.
         ranges: Sizes to build for, per symbol of the manifest, as in ``make_profile``.
         guidance: Whether classifier-free guidance may double the batch, as in ``make_profile``.
         options: For TensorRT and TensorRT-RTX.
+    """
+
+    precision: str | None = None
+    gpu: str | Sequence[str] | None = None
+    ranges: Mapping[str, SizeRange] | None = None
+    guidance: bool | None = None
+    options: TensorRTOptions = _DEFAULTS
+
+
+def build_engine(
+    bundle: str | Path | Bundle,
+    backend: str,
+    *,
+    trace: Callable[[], torch.export.ExportedProgram] | None = None,
+    on_progress: Progress | None = None,
+    say: Callable[[str], None] | None = None,
+    **asked: Any,
+) -> EngineRecord:
+    """Makes sure that a bundle has an engine: builds it, unless there is one that differs in nothing.
+
+    Args:
+        bundle: A folder written by ``zeus-trt export``. Its manifest stays as it is.
+        backend: ``tensorrt``, ``tensorrt-rtx`` or ``aot-inductor``.
         trace: Gives the denoiser as an exported program, inputs in the manifest's order; for AOTInductor.
         on_progress: Called with what the builder is at, and how far it has come; what it raises cancels the build.
         say: Called with a line: why an engine is built, or that none is.
+        **asked: As in ``BuildOptions``.
 
     Raises:
         ZeusError: Something is asked that the backend or this machine cannot do, or the build fails.
     """
     bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
-    spec = plan_engine(bundle, backend, precision, gpu, ranges, guidance, options)
+    spec = plan_engine(bundle, backend, **asked)
     folder = bundle.path / FOLDER / spec.key
     reasons = find_reasons(bundle, spec)
     if say:
@@ -88,49 +101,40 @@ def build_engine(
     return record
 
 
-def plan_engine(
-    bundle: Bundle,
-    backend: str,
-    precision: str | None = None,
-    gpu: str | Sequence[str] | None = None,
-    ranges: Mapping[str, SizeRange] | None = None,
-    guidance: bool | None = None,
-    options: TensorRTOptions | None = None,
-) -> EngineSpec:
+def plan_engine(bundle: Bundle, backend: str, **asked: Any) -> EngineSpec:
     """What ``build_engine`` would build, without building it.
 
     Raises:
         ZeusError: As ``build_engine``.
     """
-    options = options or TensorRTOptions()
-    version, target = check_backend(backend, gpu, options)
-    graph, weights = digest_model(bundle.manifest, backend, precision)
+    options = BuildOptions(**asked)
+    version, target = check_backend(backend, options.gpu, options.options)
+    graph, weights = digest_model(bundle.manifest, backend, options.precision)
     return EngineSpec(
         backend=backend,
         backend_version=version,
-        precision=bundle.manifest.find_graph(precision).precision,
-        profile=make_profile(bundle.manifest, ranges, guidance),
+        precision=bundle.manifest.find_graph(options.precision).precision,
+        profile=make_profile(bundle.manifest, options.ranges, options.guidance),
         target=target,
         graph_sha256=graph,
         weights_sha256=weights,
-        options={} if backend == AOT_INDUCTOR else asdict(options),
+        options={} if backend == AOT_INDUCTOR else asdict(options.options),
         exporter_version=__version__,
     )
 
 
 def check_backend(
-    backend: str, gpu: str | Sequence[str] | None = None, options: TensorRTOptions | None = None
+    backend: str, gpu: str | Sequence[str] | None = None, options: TensorRTOptions = _DEFAULTS
 ) -> tuple[str, Target]:
     """Version of the library that builds, and what it builds for; the bundle is not read.
 
     Raises:
         ZeusError: No such backend, its library is missing, or it has not the options or the GPU.
     """
-    options = options or TensorRTOptions()
     if backend not in BACKENDS:
         raise ZeusError(f"backend: got {backend}; expected one of {', '.join(BACKENDS)}. Choose one of them.")
     if backend == AOT_INDUCTOR:
-        if options != TensorRTOptions():
+        if options != _DEFAULTS:
             raise ZeusError("options: got some for aot-inductor; expected none, which are TensorRT's. Leave them out.")
         return torch.__version__, choose_target(backend, gpu)
     check_options(backend, options)

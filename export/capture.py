@@ -102,17 +102,9 @@ def capture(pipeline: Any, settings: Settings, component: str | None = None) -> 
             f"settings: got a base run where {small[0][0]} is {small[0][1]}; expected 2 or more, since "
             "exporters take 1 for a constant. Raise it, or do not vary it."
         )
-    first, state = runs[0].arguments, runs[0].changing[latents]
+    first = runs[0].arguments
     inputs = _describe_inputs(runs, content, {latents: LATENTS, timestep: TIMESTEP}, slots)
-    whole = inputs[0].axes
-    axes = Axes(
-        latents=whole,
-        state=tuple(
-            axis if part == size else part
-            for axis, part, size in zip(whole, state, first.leaves[latents].shape, strict=True)
-        ),
-        output=_name_axes(OUTPUT_NAME, runs[0].output_shape, slots),
-    )
+    axes = _find_axes(runs[0], inputs[0], slots)
     learns = str(getattr(pipeline.scheduler, "config", {}).get("variance_type", "")).startswith("learned")
     border = find_border((latents, timestep), axes, runs[0].scales[timestep], learns_variance=learns)
     return Capture(
@@ -140,6 +132,13 @@ def _name_settings(settings: Settings, batches: Sequence[int]) -> tuple[str, ...
     moves_batch = [batch != batches[0] for batch in batches[1:]]
     names = (ALIASES.get(name, name) for name in settings.varied)
     return tuple("batch" if moves else name for name, moves in zip(names, moves_batch, strict=True))
+
+
+def _find_axes(run: Run, latents: TensorSpec, slots: Mapping[Slot, str]) -> Axes:
+    """The axes of the latents, of their part that changes with the step, and of the output."""
+    shape, part = run.arguments.leaves[latents.name].shape, run.changing[latents.name]
+    state = tuple(axis if own == size else own for axis, own, size in zip(latents.axes, part, shape, strict=True))
+    return Axes(latents.axes, state, _name_axes(OUTPUT_NAME, run.output_shape, slots))
 
 
 def _describe_inputs(

@@ -1,7 +1,7 @@
-"""The denoiser of one trajectory: the one place that guides, counts, times and checks its calls."""
+"""The calls of one trajectory: the one place that guides, counts, times and checks them."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ class Stopwatch:
         self._marks: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
         self._seconds = 0.0
 
-    def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def run(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Calls the function."""
         if self._device.type == "cuda":
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -39,6 +39,52 @@ class Stopwatch:
         for _, end in self._marks[-1:]:
             end.synchronize()
         return self._seconds + sum(start.elapsed_time(end) for start, end in self._marks) / 1000
+
+
+class Meter:
+    """Counts, times and checks the calls of one trajectory, whoever makes them.
+
+    Args:
+        on_call: Called where a call is counted.
+    """
+
+    def __init__(self, on_call: Callable[[], None] | None = None):
+        self.nfe = self.calls = 0
+        self._on_call = on_call
+        self._watches: dict[str, Stopwatch] = {}
+        self._guard: FiniteGuard | None = None
+
+    def time(self, name: str, device: torch.device, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Calls a function, and adds the time inside it to that of ``name``."""
+        return self._watches.setdefault(name, Stopwatch(device)).run(function, *args, **kwargs)
+
+    def seconds(self, names: Iterable[str] = ("",)) -> float:
+        """Time inside the functions of these names; on CUDA the device's own."""
+        return sum(self._watches[name].read() for name in names if name in self._watches)
+
+    def count(self, calls: int = 1) -> None:
+        """Counts calls of the engine."""
+        for _ in range(calls):
+            self.calls += 1
+            if self._on_call:
+                self._on_call()
+
+    def check(self, step: int, output: torch.Tensor) -> None:
+        """Looks at the output of a full step.
+
+        Raises:
+            ZeusError: On the CPU: it is not finite. Elsewhere ``finish`` raises it.
+        """
+        self._guard = self._guard or FiniteGuard(output.device)
+        self._guard.check(step, output)
+
+    def finish(self, latents: torch.Tensor) -> None:
+        """Waits for the device.
+
+        Raises:
+            ZeusError: An output or the final latents are not finite.
+        """
+        (self._guard or FiniteGuard(latents.device)).finish(latents)
 
 
 class ModelCall:
@@ -70,14 +116,7 @@ class ModelCall:
         self._conditioning, self._latents_name = dict(conditioning or {}), latents_name
         self._guided = guidance(self._call_engine) if guidance else None
         self._interval = interval
-        device = stepper.latents.device
-        self._guard, self._watch = FiniteGuard(device), Stopwatch(device)
-        self.nfe = self.calls = 0
-
-    @property
-    def seconds(self) -> float:
-        """Time inside the engine; on CUDA the device's own."""
-        return self._watch.read()
+        self.meter = Meter()
 
     @torch.no_grad()
     def __call__(self, latents: torch.Tensor, timestep: torch.Tensor) -> torch.Tensor:
@@ -90,8 +129,8 @@ class ModelCall:
         is_inside = self._interval is None or self._stepper.index in self._interval
         output = (self._guided if self._guided and is_inside else self._call_engine)(**inputs)
         _check_output(output, latents)
-        self._guard.check(self._stepper.index, output)
-        self.nfe += 1
+        self.meter.check(self._stepper.index, output)
+        self.meter.nfe += 1
         if self._on_call:
             self._on_call()
         return output
@@ -102,16 +141,16 @@ class ModelCall:
         Raises:
             ZeusError: An output or the final latents are not finite.
         """
-        self._guard.finish(self._stepper.latents)
+        self.meter.finish(self._stepper.latents)
         return self._stepper.latents
 
     def _call_engine(self, **inputs: torch.Tensor) -> torch.Tensor:
-        self.calls += 1
+        self.meter.count()
         if self._guided:  # guidance may read latents and timestep again after the engine has overwritten them
             inputs |= {name: inputs[name].clone() for name in (self._latents_name, "timestep") if name in inputs}
         constant = [inputs[name] for name in self._conditioning if name in inputs]
         before = _read_versions(constant)
-        output = self._watch.run(self._engine, **inputs)
+        output = self.meter.time("", self._stepper.latents.device, self._engine, **inputs)
         if _read_versions(constant) != before:
             raise ZeusError(
                 "denoiser: got a call that changes its conditioning; expected constant inputs that stay as they are. "

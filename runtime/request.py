@@ -12,7 +12,7 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.guidance import Guidance
 from zeus_trt.runtime.noise import read_seed
 from zeus_trt.runtime.start import Start
-from zeus_trt.zeus_graph import Plan, Predictor, choose_plan, choose_predictor, counts
+from zeus_trt.zeus_graph import Plan, Predictor, choose_plan, counts
 from zeus_trt.zeus_graph.plan_choice import Planner
 from zeus_trt.zeus_graph.window import Window
 
@@ -96,17 +96,16 @@ class Request:
             count: Gives the evaluations of the schedule; only called where the plan depends on it.
             start: Where it begins.
         """
-        plan = self.plan if isinstance(self.plan, Plan) else self._choose_plan()(count())
-        settings = {name: value for name, value in vars(self).items() if name not in ("plan", "predictor", "start")}
-        settings |= {"ratio": None, "window": None, "preset": None, "schedule": self.schedule or {}}
-        return SettledRequest(**settings, plan=plan, predictor=choose_predictor(plan, self.predictor), start=start)
+        given = self.plan if isinstance(self.plan, Plan) else None
+        plan = given.with_predictor(self.predictor) if given else self._choose_plan()(count())
+        settled = dict.fromkeys(("ratio", "window", "preset", "predictor")) | {"schedule": self.schedule or {}}
+        return SettledRequest(**{**vars(self), **settled, "plan": plan, "start": start})
 
 
 class SettledRequest(Request):
-    """A request whose plan, predictor, guidance and schedule are known."""
+    """A request whose plan, guidance and schedule are known: the plan has the predictor."""
 
     plan: Plan
-    predictor: Predictor
     guidance: Guidance
     schedule: Mapping[str, Any]
 

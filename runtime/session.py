@@ -148,22 +148,21 @@ class Session:
         request = trajectory.request
         need = trajectory.find_need(mode) or ("a step at a time" if on_step else None)
         program, reason = self.solver.choose(
-            mode, request.plan, request.num_steps, request.predictor, trajectory.begin, request.schedule,
-            needs_steps=need,
-        )  # fmt: skip
+            mode, request.plan, request.num_steps, trajectory.begin, request.schedule, needs_steps=need
+        )
         outcome = trajectory.run(program) if program else trajectory.walk(on_step)
-        model = outcome.model
+        meter = outcome.model.meter
         report = Report(
             backend=self.backend,
             mode="program" if program else "step",
             mode_reason=reason,
             plan=outcome.plan,
-            predictor=str(request.predictor),
-            nfe=model.nfe,
-            engine_seconds=model.seconds,
+            predictor=str(request.plan.rule),
+            nfe=meter.nfe,
+            engine_seconds=meter.seconds(),
             total_seconds=time.perf_counter() - began,
-            speedup_bound=len(outcome.plan) / model.nfe,
-            engine_calls=model.calls,
+            speedup_bound=len(outcome.plan) / meter.nfe,
+            engine_calls=meter.calls,
             drift=outcome.drift,
         )
         return Result(outcome.latents, report)

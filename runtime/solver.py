@@ -11,7 +11,7 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.loop import count_evaluations
 from zeus_trt.runtime.scheduler import build_scheduler
-from zeus_trt.zeus_graph import Plan, Predictor
+from zeus_trt.zeus_graph import Plan
 from zeus_trt.zeus_graph.fold import fold
 from zeus_trt.zeus_graph.sampling_program import SamplingProgram
 from zeus_trt.zeus_graph.solver_program import SolverProgram
@@ -71,7 +71,6 @@ class Solver:
         mode: str,
         plan: Plan,
         num_steps: int,
-        predictor: str | Predictor | None,
         begin: int | None = None,
         schedule: Mapping[str, Any] | None = None,
         needs_steps: str | None = None,
@@ -81,9 +80,8 @@ class Solver:
         Args:
             mode: ``program``, ``step``, or ``auto``: by program where the solver is linear and
                 something is skipped.
-            plan: The step plan.
+            plan: The plan, with its predictor.
             num_steps: Solver steps.
-            predictor: The rule that fills skipped steps.
             begin: Index of the first evaluation, for a trajectory that begins with latents instead of noise.
             schedule: More arguments of ``set_timesteps``.
             needs_steps: What only step mode does, if that is asked for.
@@ -101,7 +99,7 @@ class Solver:
         if mode == "auto" and plan.nfe == len(plan) and self._has_scheduler():
             return None, "nothing is skipped: the plain loop, to the bit"
         try:
-            program = fold(self.program(num_steps, begin or 0, schedule), plan, predictor)
+            program = fold(self.program(num_steps, begin or 0, schedule), plan)
         except UntraceableError as error:
             if mode == "program":
                 raise

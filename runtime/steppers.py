@@ -17,8 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from zeus_trt.runtime.drift import DriftController
-from zeus_trt.zeus_graph import StepController
+from zeus_trt.zeus_graph import Policy
 from zeus_trt.zeus_graph.sampling_program import SamplingProgram
 
 Call = tuple[torch.Tensor, torch.Tensor]
@@ -89,7 +88,7 @@ class SchedulerStepper:
         self,
         scheduler: Any,
         latents: torch.Tensor,
-        policy: StepController | DriftController,
+        policy: Policy,
         *,
         begin: int = 0,
         generator: torch.Generator | Sequence[torch.Generator] | None = None,

@@ -20,6 +20,7 @@ from zeus_trt.runtime.request import SettledRequest, expect
 from zeus_trt.runtime.solver import Solver
 from zeus_trt.runtime.start import Start, add_noise, keep_outside
 from zeus_trt.runtime.steppers import Blend, ProgramStepper, Step, Stepper
+from zeus_trt.zeus_graph.policy import choose_policy
 from zeus_trt.zeus_graph.sampling_program import SamplingProgram
 
 _EMBEDDED = "guidance"  # diffusers' name of the input that reads the scale
@@ -118,8 +119,8 @@ class Trajectory:
         request = self.request
         stepper = start_stepper(
             self._solver.scheduler, self.noise, request.plan, request.num_steps,
-            predictor=request.predictor, begin=self.begin, schedule=request.schedule,
-            drift_threshold=request.drift_threshold, generator=self._generators, blend=self._blend,
+            begin=self.begin, schedule=request.schedule, make_policy=choose_policy(request.drift_threshold),
+            generator=self._generators, blend=self._blend,
         )  # fmt: skip
         model = self._make_call(stepper)
         return model, walk(model, stepper)

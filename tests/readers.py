@@ -23,8 +23,8 @@ from zeus_trt.export.precision import count_numbers
 from zeus_trt.runtime import Bundle, Session
 from zeus_trt.runtime.bundle.manifest import DIGEST, SCHEDULER_FILE, Manifest, seal, solver_name
 from zeus_trt.runtime.scheduler import load_scheduler, read_config
-from zeus_trt.zeus_graph import Plan, Predictor, SamplingProgram, SolverProgram, fold, json_file, trace
-from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan, Measured, read_plan
+from zeus_trt.zeus_graph import Plan, Predictor, SamplingProgram, SolverProgram, fold, json_file, load_plan, trace
+from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan, Measured
 
 PLAN = Plan("FFXRF")
 
@@ -84,9 +84,9 @@ def _write_json(name: str, make: Callable[[], Any]) -> Callable[[Path], Path]:
 
 def _make_calibrated() -> Any:
     table = Predictor.from_table({2: {0: -1.0, 1: 2.0}, 3: {1: 1.0}})
-    chosen = Measured(PLAN, table, 40.0)
+    chosen = Measured(PLAN.with_predictor(table), 40.0)
     return CalibratedPlan(
-        chosen, True, 41.0, (Measured(PLAN, Predictor(), float("inf")),), STEPS, "default", "0" * 64, "onnxruntime",
+        chosen, True, 41.0, (Measured(PLAN.with_predictor(Predictor()), float("inf")),), STEPS, "default", "0" * 64, "onnxruntime",
         {"weights_sha256": "0" * 64}, {"held_out": (0, 4)}, {"recording": 5, "measuring": 5},
     ).to_json()  # fmt: skip
 
@@ -138,14 +138,14 @@ READERS: tuple[Reader, ...] = (
     Reader("scheduler", load_scheduler, _bundle_file(SCHEDULER_FILE)),
     Reader("solver program", SolverProgram.load, _bundle_file(solver_name(STEPS))),
     Reader("sampling program", SamplingProgram.load, _write_json("sampling.json", _make_sampling)),
-    Reader("step plan", lambda file: read_plan(str(file)), _write_json("plan.json", PLAN.to_json)),
+    Reader("step plan", lambda file: load_plan(str(file)), _write_json("plan.json", PLAN.to_json)),
     Reader(
         "predictor",
         lambda file: Predictor.from_json(json_file.load(file, "predictor")),
         _write_json("predictor.json", Predictor.from_table({2: {0: -1.0, 1: 2.0}}).to_json),
     ),
     Reader("calibrated plan", CalibratedPlan.load, _write_json("calibrated.json", _make_calibrated)),
-    Reader("calibrated plan, given", lambda file: read_plan(str(file)), _write_json("c.json", _make_calibrated)),
+    Reader("calibrated plan, given", lambda file: load_plan(str(file)), _write_json("c.json", _make_calibrated)),
     Reader("plan of a comparison", lambda file: NamedPlan.read(str(file)), _write_json("c.json", _make_calibrated)),
     Reader("recorded trajectories", TrajectoryStats.load, _write_stats),
     Reader("arrays", lambda file: read_arrays(file, "arrays"), _write_stats),

@@ -60,7 +60,7 @@ def denoiser(sample, timestep):
 
 def last(plan, predictor=None):
     noise = torch.ones(1, 1, 4, 4)
-    steps = run_steps(denoiser, FlowMatchEulerDiscreteScheduler(), noise, plan, 8, predictor=predictor)
+    steps = run_steps(denoiser, FlowMatchEulerDiscreteScheduler(), noise, plan.with_predictor(predictor), 8)
     return list(steps)[-1].latents
 
 
@@ -69,11 +69,11 @@ def test_a_calibrated_plan_brings_its_predictor(file):
     letters = Plan(CALIBRATED)
     assert plan != letters
     solver = trace(FlowMatchEulerDiscreteScheduler(), 8)
-    assert fold(solver, plan).to_json() == fold(solver, letters, plan.predictor).to_json()
+    assert fold(solver, plan).to_json() == fold(solver, letters.with_predictor(plan.predictor)).to_json()
     assert torch.equal(last(plan), last(letters, plan.predictor))
     assert torch.equal(last(plan, plan.predictor), last(plan))
     assert not torch.equal(last(plan), last(letters))
-    for run in (lambda: last(plan, "reuse"), lambda: fold(solver, plan, "zeus")):
+    for run in (lambda: last(plan, "reuse"), lambda: fold(solver, plan.with_predictor("zeus"))):
         with pytest.raises(zeus_trt.ZeusError, match="beside a calibrated plan"):
             run()
     assert NamedPlan.read(plan) == NamedPlan(CALIBRATED, plan)

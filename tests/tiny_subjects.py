@@ -13,8 +13,8 @@ CALIBRATED = "FFXRFXRF"
 def make_calibrated(workload=None, fingerprint: str = "0" * 64) -> CalibratedPlan:
     """A plan of eight steps with a table of its own."""
     rows = {2: {1: 1.5, 0: -0.5}, 3: {1: 1.0}, 5: {4: 1.25, 1: -0.25}, 6: {4: 1.0}}
-    measured = Measured(Plan(CALIBRATED), Predictor.from_table(rows), 40.0)
-    uniform = Measured(Plan(CALIBRATED), Predictor(), 38.0)
+    measured = Measured(Plan(CALIBRATED, Predictor.from_table(rows)), 40.0)
+    uniform = Measured(Plan(CALIBRATED, Predictor()), 38.0)
     numbers = {"trajectories": (0, 1), "validation": (1, 1), "held_out": (2, 1)}
     return CalibratedPlan(
         measured, True, 41.0, (uniform,), 8, "default", fingerprint, "onnxruntime", workload or {}, numbers,

@@ -39,9 +39,7 @@ class ToyWorkload:
             self.calls += len(sample)
             return self.denoiser(sample, timestep, self.guidance)
 
-        for step in run_steps(
-            call, self.make_scheduler(), noise, setting.plan, setting.num_steps, predictor=setting.predictor
-        ):
+        for step in run_steps(call, self.make_scheduler(), noise, setting.plan, setting.num_steps):
             latents = step.latents
             if on_step:
                 on_step(step)

@@ -2,52 +2,18 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph import json_file
-from zeus_trt.zeus_graph.counts import show
-from zeus_trt.zeus_graph.plan import PRESETS, Plan
+from zeus_trt.zeus_graph.plan import Plan
 from zeus_trt.zeus_graph.predictor import Predictor
 
 _THING = "calibrated plan"
 _ADVICE = "Calibrate again."
-_Decibels = float | Literal["inf", "-inf", "nan"]  # JSON has no number for these
-
-
-@dataclass(frozen=True)
-class _Measured:
-    """The fields of a measured plan in a file."""
-
-    plan: str
-    predictor: dict[str, Any]
-    psnr_db: _Decibels
-
-
-@dataclass(frozen=True)
-class _File(_Measured):
-    """The fields of a file, as ``CalibratedPlan.to_json`` writes them."""
-
-    format: int
-    calibrated: bool
-    predicted_db: _Decibels
-    uniform: tuple[_Measured, ...]
-    num_steps: int
-    solver: str
-    fingerprint: str
-    backend: str
-    workload: dict[str, Any]
-    numbers: dict[str, tuple[int, int]]
-    calls: dict[str, int]
-    digest: str
-
-    def __post_init__(self) -> None:
-        if not self.uniform or self.num_steps < 1 or min(0, *self.calls.values(), *sum(self.numbers.values(), ())) < 0:
-            raise ValueError("it has no uniform plan, no steps, or a negative number")
-        if missing := {"held_out"} - self.numbers.keys() | {"recording", "measuring"} - self.calls.keys():
-            raise ValueError(f"it has no {', '.join(sorted(missing))}")
+_NO_NUMBERS = ("inf", "-inf", "nan")  # JSON has no number for these
 
 
 @dataclass(frozen=True)
@@ -55,17 +21,19 @@ class Measured:
     """A plan with its predictor, and its PSNR in dB to the full run, mean over the held-out samples."""
 
     plan: Plan
-    predictor: Predictor
     psnr_db: float
 
     def to_json(self) -> dict[str, Any]:
         """As JSON data."""
-        return {"plan": str(self.plan), "predictor": self.predictor.to_json(), "psnr_db": json_file.plain(self.psnr_db)}
+        predictor = self.plan.rule.to_json()
+        return {"plan": str(self.plan), "predictor": predictor, "psnr_db": json_file.plain(self.psnr_db)}
 
     @classmethod
-    def from_file(cls, file: _Measured) -> "Measured":
-        """Reads what ``to_json`` wrote."""
-        return cls(Plan(file.plan), Predictor.from_json(file.predictor), float(file.psnr_db))
+    def from_json(cls, data: Mapping[str, Any]) -> "Measured":
+        """Reads what ``to_json`` wrote; raises ZeusError for anything else."""
+        own = {name: value for name, value in data.items() if name != "predictor"}
+        plan = Plan(own.get("plan", ""), Predictor.from_json(data.get("predictor")))
+        return _build({**own, "plan": plan, "psnr_db": _read_number(own.get("psnr_db"))}, cls)
 
 
 @dataclass(frozen=True)
@@ -98,10 +66,16 @@ class CalibratedPlan:
     numbers: Mapping[str, tuple[int, int]]
     calls: Mapping[str, int]
 
+    def __post_init__(self) -> None:
+        if not self.uniform or self.num_steps < 1 or min(0, *self.calls.values(), *sum(self.numbers.values(), ())) < 0:
+            raise ValueError("it has no uniform plan, no steps, or a negative number")
+        if missing := {"held_out"} - self.numbers.keys() | {"recording", "measuring"} - self.calls.keys():
+            raise ValueError(f"it has no {', '.join(sorted(missing))}")
+
     @property
     def plan(self) -> Plan:
-        """The plan to run, with its predictor."""
-        return replace(self.chosen.plan, predictor=self.chosen.predictor)
+        """The plan to run, which knows this calibration."""
+        return replace(self.chosen.plan, source="calibrated", calibration=self)
 
     def describe(self) -> str:
         """The plan for a person, and what it was measured to be worth."""
@@ -152,22 +126,9 @@ class CalibratedPlan:
 
     def to_json(self) -> dict[str, Any]:
         """As JSON data, with a digest of it; ``from_json`` reads it back."""
-        content = json_file.plain(
-            {
-                "format": json_file.FORMAT,
-                **self.chosen.to_json(),
-                "calibrated": self.calibrated,
-                "predicted_db": self.predicted_db,
-                "uniform": [one.to_json() for one in self.uniform],
-                "num_steps": self.num_steps,
-                "solver": self.solver,
-                "fingerprint": self.fingerprint,
-                "backend": self.backend,
-                "workload": self.workload,
-                "numbers": self.numbers,
-                "calls": self.calls,
-            }
-        )
+        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "chosen"}
+        own["uniform"] = [one.to_json() for one in self.uniform]
+        content = json_file.plain({"format": json_file.FORMAT, **self.chosen.to_json(), **own})
         return {**content, "digest": json_file.digest(content)}
 
     @classmethod
@@ -178,25 +139,21 @@ class CalibratedPlan:
             ZeusError: Another format, or damaged content.
         """
         json_file.check_format(data, _THING)
-        file = strict_json.build(data, _File, _THING, advice=_ADVICE)
-        if file.digest != json_file.digest({key: value for key, value in data.items() if key != "digest"}):
+        own = dict(data)
+        if own.pop("digest", None) != json_file.digest(own):
             raise ZeusError(
                 f"{_THING}: got damaged content (its digest is that of other content); expected a file of "
                 f"`zeus-trt calibrate`. {_ADVICE}"
             )
-        return cls(
-            chosen=Measured.from_file(file),
-            calibrated=file.calibrated,
-            predicted_db=float(file.predicted_db),
-            uniform=tuple(Measured.from_file(one) for one in file.uniform),
-            num_steps=file.num_steps,
-            solver=file.solver,
-            fingerprint=file.fingerprint,
-            backend=file.backend,
-            workload=file.workload,
-            numbers=file.numbers,
-            calls=file.calls,
-        )
+        del own["format"]
+        chosen = Measured.from_json({name: own.pop(name, None) for name in ("plan", "predictor", "psnr_db")})
+        uniform = _build(own.get("uniform"), tuple[dict[str, Any], ...])
+        read = {
+            "chosen": chosen,
+            "uniform": tuple(map(Measured.from_json, uniform)),
+            "predicted_db": _read_number(own.get("predicted_db")),
+        }
+        return _build({**own, **read}, cls)
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes a JSON file, whole or not at all."""
@@ -215,43 +172,9 @@ def _foreign(name: str, found: Any, expected: Any) -> ZeusError:
     )
 
 
-def read_plan(text: str | os.PathLike) -> Plan | CalibratedPlan:
-    """Reads a plan that a user gives: its letters, or the path of a .json file.
-
-    Args:
-        text: Letters such as ``FFXRF``, a file that ``zeus-trt calibrate`` wrote, or one with the JSON of a
-            ``Plan``.
-
-    Raises:
-        ZeusError: None of these.
-    """
-    if not isinstance(text, str | os.PathLike):
-        raise ZeusError(f"plan: got {show(text)}; expected letters such as FFXRF, or the path of a file. Change it.")
-    if isinstance(text, str) and not text.endswith(".json"):
-        return Plan(text)
-    data = json_file.load(text, "plan")
-    is_calibrated = isinstance(data, dict) and "plan" in data
-    return CalibratedPlan.from_json(data) if is_calibrated else Plan.from_json(data)
+def _build(data: Any, type_: Any) -> Any:
+    return strict_json.build(data, type_, _THING, advice=_ADVICE)
 
 
-def load_plan(source: str | os.PathLike | Plan | CalibratedPlan, num_steps: int | None = None) -> Plan:
-    """Reads a plan that can be given wherever a plan is taken; a calibrated one brings its predictor.
-
-    It belongs to the model, the solver and the number of steps that it was calibrated for: its length is checked where
-    it runs, and ``CalibratedPlan.load(path).check(...)`` checks the rest.
-
-    Args:
-        source: Letters such as ``FFXRF``, the path of a .json file as ``read_plan`` takes it, the name of a preset:
-            ``medium``, ``fast`` or ``turbo``; or a plan.
-        num_steps: Evaluations of the denoiser, which a preset needs; another plan must have that length.
-
-    Raises:
-        ZeusError: None of these, or another length.
-    """
-    if isinstance(source, str) and source in PRESETS:
-        if num_steps is None:
-            raise ZeusError(f"num_steps: got none for the preset {source}; expected a number of steps. Give it.")
-        return Plan.uniform(num_steps, PRESETS[source])
-    found = source if isinstance(source, Plan | CalibratedPlan) else read_plan(source)
-    plan = found.plan if isinstance(found, CalibratedPlan) else found
-    return plan if num_steps is None else plan.check_length(num_steps)
+def _read_number(value: Any) -> Any:
+    return float(value) if value in _NO_NUMBERS else value

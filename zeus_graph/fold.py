@@ -1,9 +1,9 @@
-"""Folding: solver, step plan and predictor become one matrix per full step."""
+"""Folding: solver and plan become one matrix per full step."""
 
 import numpy as np
 
 from zeus_trt.zeus_graph.plan import Plan
-from zeus_trt.zeus_graph.predictor import Predictor, Row, choose_predictor, last_uses
+from zeus_trt.zeus_graph.predictor import Row, last_uses
 from zeus_trt.zeus_graph.prune import prune
 from zeus_trt.zeus_graph.sampling_program import SamplingProgram
 from zeus_trt.zeus_graph.solver_program import SolverProgram
@@ -12,13 +12,12 @@ from zeus_trt.zeus_graph.trace import UntraceableError
 _MOST_KEPT = 64  # outputs; the memory of a program grows with the square
 
 
-def fold(solver: SolverProgram, plan: Plan, predictor: str | Predictor | None = None) -> SamplingProgram:
+def fold(solver: SolverProgram, plan: Plan) -> SamplingProgram:
     """Multiplies the skipped steps into the full step before each of them.
 
     Args:
         solver: The traced solver.
-        plan: One letter per evaluation of ``solver``.
-        predictor: Name of a predictor, or a ``Predictor``; by default the plan's, else ``zeus``.
+        plan: One letter per evaluation of ``solver``, and the predictor.
 
     Returns:
         The program of the whole trajectory: as many entries as the plan has full steps.
@@ -29,10 +28,9 @@ def fold(solver: SolverProgram, plan: Plan, predictor: str | Predictor | None = 
             serve the plan, or it measures in sigmas that the solver does not know.
     """
     plan.check_length(solver.num_evaluations)
-    predictor = choose_predictor(plan, predictor)
-    grid = solver.sigmas if predictor.abscissa == "sigma" else solver.timesteps
+    grid = solver.sigmas if plan.rule.abscissa == "sigma" else solver.timesteps
     steps = plan.full_steps
-    matrices = _blocks(solver, plan, predictor.rows(plan, grid))
+    matrices = _blocks(solver, plan, plan.rule.rows(plan, grid))
     # A row over the solver's state, widened by zeros for the outputs that the state keeps besides.
     input_rows = [
         np.pad(solver.input_rows[step], (0, matrix.shape[1] - 1 - solver.input_rows[step].size))
@@ -47,7 +45,7 @@ def fold(solver: SolverProgram, plan: Plan, predictor: str | Predictor | None = 
         first_input=float(input_rows[0][0]),
         init_noise_sigma=solver.init_noise_sigma,
         plan=plan.steps,
-        predictor=predictor.to_json(),
+        predictor=plan.rule.to_json(),
         solver=solver.fingerprint,
     )
 

@@ -5,12 +5,15 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from zeus_trt import strict_json
+from zeus_trt.errors import ZeusError
 from zeus_trt.files import write_atomically
 
 FORMAT = 1
@@ -82,3 +85,61 @@ def load(path: str | os.PathLike, thing: str) -> Any:
     """
     advice = f"Check the path, or make the {thing} again."
     return strict_json.decode(strict_json.read_bytes(path, thing, advice=advice), thing, advice=advice)
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """Numbers that are written as a JSON file with their fingerprint: the fields of a subclass."""
+
+    _thing: ClassVar[str]
+    _advice: ClassVar[str]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 in hex of all that the program holds."""
+        return digest(self._content())
+
+    def to_json(self) -> dict[str, Any]:
+        """The program as JSON data; ``from_json`` reads it back bit for bit."""
+        return {**self._content(), "fingerprint": self.fingerprint}
+
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        """Reads what ``to_json`` wrote.
+
+        Raises:
+            ZeusError: An unknown format, or malformed content.
+        """
+        check_format(data, cls._thing)
+        content = {name: value for name, value in data.items() if name not in ("format", "fingerprint")}
+        if wrong := {field.name for field in fields(cls)} ^ content.keys():
+            raise cls._refuse(f"it lacks a field, or has another: {', '.join(sorted(wrong))}")
+        program = strict_json.build(content, cls, cls._thing, advice=cls._advice, read_other=_read_array)
+        if data.get("fingerprint") != program.fingerprint:
+            raise cls._refuse("its fingerprint is that of another program")
+        return program
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the program as a JSON file, whole or not at all."""
+        save(path, self.to_json())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> Self:
+        """Reads a file that ``save`` wrote; raises ZeusError for any other."""
+        return cls.from_json(load(path, cls._thing))
+
+    def _content(self) -> dict[str, Any]:
+        return {"format": FORMAT, **{field.name: plain(getattr(self, field.name)) for field in fields(self)}}
+
+    @classmethod
+    def _refuse(cls, reason: object) -> ZeusError:
+        return ZeusError(f"{cls._thing}: got malformed content ({reason}); expected a {cls._thing}. {cls._advice}")
+
+
+def _read_array(type_: type, value: Any) -> np.ndarray:
+    if type_ is not np.ndarray or not isinstance(value, list):
+        raise TypeError(f"expected an array of numbers, got {type(value).__name__}")
+    array = np.array(value)
+    if array.dtype.kind not in "if":
+        raise TypeError("expected an array of numbers")
+    return array.astype(np.float64)

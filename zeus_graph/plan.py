@@ -1,17 +1,18 @@
 """Step plans: which evaluations of a trajectory call the denoiser."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal, get_args
 
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph.counts import MAX_STEPS, check_count, is_whole, show
+from zeus_trt.zeus_graph.predictor import Predictor
 from zeus_trt.zeus_graph.window import WINDOWS, Window, place_window
 
-if TYPE_CHECKING:
-    from zeus_trt.zeus_graph.predictor import Predictor
+Source = Literal["written", "uniform", "spread", "calibrated"]
+"""Where a plan came from."""
 
 PRESETS = {"medium": 2, "fast": 3, "turbo": 4}
 """Name of a preset -> ratio r, the number of skipped steps after each full one."""
@@ -29,6 +30,7 @@ class _File:
     full_steps: tuple[int, ...] | None = None
     nfe: int | None = None
     predictor: dict[str, Any] | None = None
+    source: Source = "written"
     program: dict[str, Any] | None = None
 
 
@@ -39,15 +41,20 @@ class Plan:
     Args:
         steps: One letter per evaluation: ``F`` full, ``X`` extrapolated, ``R`` reused.
             Case and surrounding blanks do not matter.
-        predictor: The rule that its skipped steps were calibrated with; None leaves the choice to who runs the plan.
+        predictor: The rule that fills its skipped steps, or its name; with None it is ``zeus``, unless whoever runs the
+            plan asks for another.
+        source: Where the plan came from. Plans of equal steps and predictor are equal, whatever their source.
+        calibration: The ``CalibratedPlan`` that it is part of, if any.
 
     Raises:
         ZeusError: The plan is no text, is empty or longer than ``MAX_STEPS``, has another letter, skips its last
-            step, or extrapolates before two full steps have run.
+            step, or extrapolates before two full steps have run; or an unknown predictor or source.
     """
 
     steps: str
-    predictor: "Predictor | None" = field(default=None, hash=False)
+    predictor: Predictor | None = field(default=None, hash=False)
+    source: Source = field(default="written", compare=False)
+    calibration: Any = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.steps, str):
@@ -78,6 +85,10 @@ class Plan:
                 f"plan: got X at step {first} after one full step; expected two full steps before the first X. "
                 "Extrapolation needs two outputs: begin with FF."
             )
+        if self.predictor is not None:
+            object.__setattr__(self, "predictor", Predictor.parse(self.predictor))
+        if self.source not in (sources := get_args(Source)):
+            raise ZeusError(f"source: got {show(self.source)}; expected one of {', '.join(sources)}. Change it.")
 
     @classmethod
     def uniform(cls, length: int, ratio: int, window: Window = WINDOWS["default"]) -> "Plan":
@@ -96,7 +107,7 @@ class Plan:
         ratio = check_count("ratio", ratio, 0)
         low, high = place_window(window, length)
         full = (i < low or i >= high or (i - low) % (ratio + 1) == 0 for i in range(length))
-        return cls._alternate(tuple(full))
+        return cls(_alternate(tuple(full)), source="uniform")
 
     @classmethod
     def spread(cls, length: int, nfe: int) -> "Plan":
@@ -118,7 +129,7 @@ class Plan:
             )
         last = length - 1
         even = (1 + round(k * (last - 1) / max(nfe - 2, 1)) for k in range(nfe - 1))
-        return cls.from_full_steps(length, [0, *even])
+        return replace(cls.from_full_steps(length, [0, *even]), source="spread")
 
     @classmethod
     def from_full_steps(cls, length: int, full_steps: Sequence[int]) -> "Plan":
@@ -129,15 +140,7 @@ class Plan:
         """
         length = check_count("length", length, 1, MAX_STEPS)
         full = _read_indices(full_steps, length)
-        return cls._alternate(tuple(i in full for i in range(length)))
-
-    @classmethod
-    def _alternate(cls, full: Sequence[bool]) -> "Plan":
-        letters, skipped = [], 0
-        for is_full in full:
-            skipped = 0 if is_full else skipped + 1
-            letters.append("F" if is_full else "RX"[skipped % 2])
-        return cls("".join(letters))
+        return cls(_alternate(tuple(i in full for i in range(length))))
 
     def __len__(self) -> int:
         """Evaluations of the whole trajectory, full and skipped."""
@@ -162,6 +165,39 @@ class Plan:
         """Whether the denoiser runs at ``step``."""
         return self.steps[step] == "F"
 
+    @property
+    def rule(self) -> Predictor:
+        """The rule that fills skipped steps: the plan's predictor, by default ``zeus``."""
+        return self.predictor or Predictor()
+
+    def with_predictor(self, predictor: str | Predictor | None) -> "Plan":
+        """The plan with this rule; the plan itself for None.
+
+        Raises:
+            ZeusError: An unknown rule, or another one than the plan's own.
+        """
+        if predictor is None:
+            return self
+        asked = Predictor.parse(predictor)
+        if self.predictor not in (None, asked):
+            raise ZeusError(
+                f"predictor: got {asked} beside a calibrated plan, which has its own ({self.predictor}); expected one "
+                "of the two. Leave the predictor out, or give the plan's letters alone."
+            )
+        return replace(self, predictor=asked)
+
+    def with_full(self, step: int) -> "Plan":
+        """The plan with a skipped step made full; the skipped steps after it alternate from X again.
+
+        Where the predictor is a table they stay as they are, since its rows were made for them.
+        """
+        if step >= len(self) or self.is_full(step):
+            return self
+        end = self.steps.index("F", step)
+        has_table = self.predictor is not None and self.predictor.table is not None
+        rest = self.steps[step + 1 : end] if has_table else "".join("XR"[i % 2] for i in range(end - step - 1))
+        return replace(self, steps=f"{self.steps[:step]}F{rest}{self.steps[end:]}")
+
     def check_length(self, length: int) -> "Plan":
         """Returns the plan, or raises ZeusError when it is not ``length`` long."""
         if len(self) != length:
@@ -183,7 +219,8 @@ class Plan:
     def to_json(self) -> dict:
         """The plan as JSON data; ``from_json`` reads it back."""
         own = {} if self.predictor is None else {"predictor": self.predictor.to_json()}
-        return {"format": _FORMAT, "steps": self.steps, **own}
+        source = {} if self.source == "written" else {"source": self.source}
+        return {"format": _FORMAT, "steps": self.steps, **source, **own}
 
     @classmethod
     def from_json(cls, data: dict) -> "Plan":
@@ -194,9 +231,8 @@ class Plan:
         """
         strict_json.check_format(data, _FORMAT, "plan", advice="write the plan again.")
         file = strict_json.build(data, _File, "plan", advice=_ADVICE)
-        from zeus_trt.zeus_graph.predictor import Predictor  # which imports this module
-
-        plan = cls(file.steps, None if file.predictor is None else Predictor.from_json(file.predictor))
+        predictor = None if file.predictor is None else Predictor.from_json(file.predictor)
+        plan = cls(file.steps, predictor, file.source)
         if file.full_steps not in (None, plan.full_steps) or file.nfe not in (None, plan.nfe):
             raise ZeusError(
                 f"plan: got full_steps or nfe that are not those of {plan}; expected the same. Leave them out."
@@ -205,6 +241,14 @@ class Plan:
 
     def __str__(self) -> str:
         return self.steps
+
+
+def _alternate(full: Sequence[bool]) -> str:
+    letters, skipped = [], 0
+    for is_full in full:
+        skipped = 0 if is_full else skipped + 1
+        letters.append("F" if is_full else "RX"[skipped % 2])
+    return "".join(letters)
 
 
 def _join_ranges(steps: Sequence[int]) -> str:

@@ -2,12 +2,15 @@
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.zeus_graph.calibrated_plan import load_plan
+from zeus_trt.zeus_graph import json_file
+from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
+from zeus_trt.zeus_graph.counts import show
 from zeus_trt.zeus_graph.plan import PRESETS, Plan
-from zeus_trt.zeus_graph.predictor import Predictor, choose_predictor
+from zeus_trt.zeus_graph.predictor import Predictor
 from zeus_trt.zeus_graph.window import WINDOWS, Window, read_window
 
 DEFAULT_RATIO = 3
@@ -16,8 +19,37 @@ Planner = Callable[[int], Plan]
 """Makes the plan for a number of evaluations."""
 
 
+def load_plan(source: str | os.PathLike | Plan | CalibratedPlan, num_steps: int | None = None) -> Plan:
+    """Reads a plan in whatever form a user gives it; a calibrated one brings its predictor and its calibration.
+
+    It belongs to the model, the solver and the number of steps that it was calibrated for: its length is checked where
+    it runs, and ``plan.calibration.check(...)`` checks the rest.
+
+    Args:
+        source: Letters such as ``FFXRF``; a file that ``zeus-trt calibrate`` wrote, or one with the JSON of a
+            ``Plan``; the name of a preset: ``medium``, ``fast`` or ``turbo``; or a plan.
+        num_steps: Evaluations of the denoiser, which a preset needs; another plan must have that length.
+
+    Raises:
+        ZeusError: None of these, or another length.
+    """
+    if isinstance(source, str) and source in PRESETS:
+        if num_steps is None:
+            raise ZeusError(f"num_steps: got none for the preset {source}; expected a number of steps. Give it.")
+        return Plan.uniform(num_steps, PRESETS[source])
+    if isinstance(source, str) and not source.endswith(".json"):
+        source = Plan(source)
+    elif isinstance(source, str | os.PathLike):
+        data = json_file.load(Path(source), "plan")
+        source = (CalibratedPlan if isinstance(data, dict) and "plan" in data else Plan).from_json(data)
+    plan = source.plan if isinstance(source, CalibratedPlan) else source
+    if not isinstance(plan, Plan):
+        raise ZeusError(f"plan: got {show(plan)}; expected letters such as FFXRF, or the path of a file. Change it.")
+    return plan if num_steps is None else plan.check_length(num_steps)
+
+
 def choose_plan(
-    plan: Plan | str | os.PathLike | Planner | None = None,
+    plan: Plan | CalibratedPlan | str | os.PathLike | Planner | None = None,
     ratio: int | None = None,
     window: str | Window | None = None,
     preset: str | None = None,
@@ -26,8 +58,7 @@ def choose_plan(
     """Returns what makes the plan for a number of evaluations; wrong words are refused now.
 
     Args:
-        plan: A plan, its letters, the file of a plan, the name of a preset, or a function that makes a plan for a
-            number of evaluations.
+        plan: A plan, as ``load_plan`` takes it, or a function that makes a plan for a number of evaluations.
         ratio: Skipped steps after each full one, instead of ``plan``; 3 by default.
         window: Steps that stay full at both ends, beside ``ratio`` or ``preset``: text that
             ``read_window`` reads, two fractions, or ``Ends``.
@@ -48,14 +79,20 @@ def choose_plan(
         plan, preset = None, plan
     if plan is None:
         return _make_uniform(ratio, window, preset, predictor)
-    if not isinstance(plan, Plan | str | os.PathLike):
-        if not callable(plan):
-            raise ZeusError(f"plan: got {type(plan).__name__}; expected a Plan, letters or a file. Change it.")
-        choose_predictor(Plan("F"), predictor)
-        return plan
-    written = plan if isinstance(plan, Plan) else load_plan(plan)
-    choose_predictor(written, predictor)
-    return written.check_length
+    if isinstance(plan, Plan | CalibratedPlan | str | os.PathLike):
+        return load_plan(plan).with_predictor(predictor).check_length
+    if not callable(plan):
+        raise ZeusError(f"plan: got {type(plan).__name__}; expected a Plan, letters or a file. Change it.")
+    Plan("F").with_predictor(predictor)
+    make = plan
+
+    def make_checked(length: int) -> Plan:
+        made = make(length)
+        if not isinstance(made, Plan):
+            raise ZeusError(f"plan: got {type(made).__name__}; expected a Plan from what makes it. Change it.")
+        return made.with_predictor(predictor).check_length(length)
+
+    return make_checked
 
 
 def _make_uniform(ratio: Any, window: Any, preset: Any, predictor: str | Predictor | None) -> Planner:
@@ -63,5 +100,5 @@ def _make_uniform(ratio: Any, window: Any, preset: Any, predictor: str | Predict
         raise ZeusError(f"preset: got {preset!r}; expected one of {', '.join(PRESETS)}. Choose one of these.")
     skipped = PRESETS[preset] if preset else DEFAULT_RATIO if ratio is None else ratio
     full = read_window(window) if isinstance(window, str) else WINDOWS["default"] if window is None else window
-    choose_predictor(Plan.uniform(1, skipped, full), predictor)
-    return lambda total: Plan.uniform(total, skipped, full)
+    Plan.uniform(1, skipped, full).with_predictor(predictor)
+    return lambda total: Plan.uniform(total, skipped, full).with_predictor(predictor)

@@ -8,23 +8,22 @@ psi_t is the output at the full step t, ``before`` the step just before t, ``pre
 the full step before t, and j = 1, 2, ... counts the skipped steps after t.
 """
 
-import math
-import re
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph.counts import show
-from zeus_trt.zeus_graph.plan import Plan
 from zeus_trt.zeus_graph.row_table import Row, read_table
+
+if TYPE_CHECKING:
+    from zeus_trt.zeus_graph.plan import Plan
 
 ABSCISSAE = ("index", "timestep", "sigma")
 
-_STEP = re.compile(r"0|[1-9][0-9]{0,8}")
 _ADVICE = "Write it with Predictor.to_json()."
 
 
@@ -33,16 +32,7 @@ class _File:
     """The fields of a file, as ``Predictor.to_json`` writes them."""
 
     name: str
-    rows: dict[str, dict[str, float]] | None = None
-
-    def __post_init__(self) -> None:
-        if (self.name == "table") != (self.rows is not None):
-            raise ValueError("rows belong to the predictor table, and to no other")
-        for step, row in (self.rows or {}).items():
-            if wrong := [text for text in (step, *row) if not _STEP.fullmatch(text)]:
-                raise ValueError(f"{wrong[0]!r} is no number of a step")
-            if not all(map(math.isfinite, row.values())):
-                raise ValueError(f"a weight of step {step} is not finite")
+    rows: dict[int, dict[int, float]] | None = None
 
 
 @dataclass(frozen=True)
@@ -210,7 +200,7 @@ class Predictor:
         """A predictor of explicit rows: skipped step -> {past full step: weight}."""
         return cls("table", table=table)
 
-    def rows(self, plan: Plan, grid: Sequence[float] | None = None) -> tuple[Row | None, ...]:
+    def rows(self, plan: "Plan", grid: Sequence[float] | None = None) -> tuple[Row | None, ...]:
         """One row per step of ``plan``: None at full steps, weights over earlier steps at skipped ones.
 
         Args:
@@ -279,16 +269,14 @@ class Predictor:
         return {"name": "table", "rows": {str(i): {str(k): w for k, w in row.items()} for i, row in self.table.items()}}
 
     @classmethod
-    def from_json(cls, data: Mapping) -> "Predictor":
+    def from_json(cls, data: Any) -> "Predictor":
         """Reads what ``to_json`` wrote.
 
         Raises:
             ZeusError: No predictor, or an unknown one.
         """
         file = strict_json.build(data, _File, "predictor", advice=_ADVICE)
-        if file.rows is None:
-            return cls.parse(file.name)
-        return cls.from_table({int(i): {int(k): w for k, w in row.items()} for i, row in file.rows.items()})
+        return cls.parse(file.name) if file.rows is None else cls(file.name, table=file.rows)
 
     def __str__(self) -> str:
         return f"{self.name}@{self.abscissa}" if _uses_grid(self.name) else self.name
@@ -308,21 +296,6 @@ def _refuse(found: Any) -> ZeusError:
 def _contains(ordered: Sequence[int], step: int) -> bool:
     place = bisect_left(ordered, step)
     return place < len(ordered) and ordered[place] == step
-
-
-def choose_predictor(plan: Plan, asked: "str | Predictor | None") -> Predictor:
-    """The rule that is asked for; else the plan's, else ``zeus``.
-
-    Raises:
-        ZeusError: An unknown rule, or another one than that of a calibrated plan.
-    """
-    rule = None if asked is None else Predictor.parse(asked)
-    if plan.predictor is not None and rule not in (None, plan.predictor):
-        raise ZeusError(
-            f"predictor: got {rule} beside a calibrated plan, which has its own ({plan.predictor}); expected one of "
-            "the two. Leave the predictor out, or give the plan's letters alone."
-        )
-    return rule or plan.predictor or Predictor()
 
 
 def last_uses(rows: Sequence[Row | None]) -> dict[int, int]:

@@ -1,40 +1,18 @@
 """The whole trajectory as numbers: one matrix per full step."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from zeus_trt import strict_json
-from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph import json_file
 from zeus_trt.zeus_graph.plan import Plan
 from zeus_trt.zeus_graph.predictor import Predictor
 
-_THING = "sampling program"
-_ADVICE = "Fold it again."
-
-
-@dataclass(frozen=True)
-class _File:
-    """The fields of a file, as ``SamplingProgram.to_json`` writes them."""
-
-    format: int
-    solver: str
-    plan: str
-    predictor: dict[str, Any]
-    init_noise_sigma: float
-    first_input: float
-    steps: tuple[int, ...]
-    timesteps: tuple[float, ...]
-    matrices: tuple[tuple[tuple[float, ...], ...], ...]
-    fingerprint: str
-
 
 @dataclass(frozen=True, eq=False)
-class SamplingProgram:
+class SamplingProgram(json_file.Program):
     """Solver, step plan and predictor in one table of coefficients.
 
     The state is a stack of latents that begins as ``[initial sample]``; the first model
@@ -56,6 +34,9 @@ class SamplingProgram:
         ZeusError: The parts do not fit each other.
     """
 
+    _thing = "sampling program"
+    _advice = "Fold it again."
+
     steps: tuple[int, ...]
     timesteps: tuple[float, ...]
     matrices: tuple[np.ndarray, ...]
@@ -71,10 +52,10 @@ class SamplingProgram:
             object.__setattr__(self, "timesteps", tuple(float(t) for t in self.timesteps))
             json_file.freeze([self.timesteps, (self.first_input, self.init_noise_sigma)], 1)
             object.__setattr__(self, "matrices", json_file.freeze(self.matrices, 2))
-            object.__setattr__(self, "predictor", json_file.plain(dict(self.predictor)))
+            object.__setattr__(self, "predictor", Predictor.from_json(self.predictor).to_json())
             self._check_shapes()
         except (TypeError, ValueError, AttributeError) as error:
-            raise _malformed(error) from error
+            raise self._refuse(error) from error
 
     def _check_shapes(self) -> None:
         if self.steps != Plan(self.plan).full_steps:
@@ -99,11 +80,6 @@ class SamplingProgram:
         """The most latents that are alive between two full steps; the model output is not counted."""
         return max(matrix.shape[1] - 1 for matrix in self.matrices)
 
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 in hex of all that the program holds."""
-        return json_file.digest(self._content())
-
     def describe(self) -> str:
         """The program for a person, a line per full step: x the sample, h1, h2 ... other latents, o the output."""
         lines = [f"{self.nfe} full steps, {self.num_latents} latents, fingerprint {self.fingerprint[:12]}"]
@@ -117,49 +93,6 @@ class SamplingProgram:
             lines.append(f"step {step:>3}, t {timestep:>8.3f}: {'; '.join(sums)}")
         return "\n".join(lines)
 
-    def _content(self) -> dict[str, Any]:
-        return {
-            "format": json_file.FORMAT,
-            "solver": self.solver,
-            "plan": self.plan,
-            "predictor": self.predictor,
-            "init_noise_sigma": self.init_noise_sigma,
-            "first_input": self.first_input,
-            "steps": list(self.steps),
-            "timesteps": list(self.timesteps),
-            "matrices": [matrix.tolist() for matrix in self.matrices],
-        }
-
-    def to_json(self) -> dict[str, Any]:
-        """The program as JSON data; ``from_json`` reads it back bit for bit."""
-        return {**self._content(), "fingerprint": self.fingerprint}
-
-    @classmethod
-    def from_json(cls, data: Any) -> "SamplingProgram":
-        """Reads what ``to_json`` wrote.
-
-        Raises:
-            ZeusError: An unknown format, or malformed content.
-        """
-        json_file.check_format(data, _THING)
-        fields = vars(strict_json.build(data, _File, _THING, advice=_ADVICE))
-        fingerprint = fields.pop("fingerprint")
-        del fields["format"]
-        Predictor.from_json(fields["predictor"])
-        program = cls(**fields)
-        if fingerprint != program.fingerprint:
-            raise _malformed("its fingerprint is that of another program")
-        return program
-
-    def save(self, path: str | os.PathLike) -> None:
-        """Writes the program as a JSON file, whole or not at all."""
-        json_file.save(path, self.to_json())
-
-    @classmethod
-    def load(cls, path: str | os.PathLike) -> "SamplingProgram":
-        """Reads a file that ``save`` wrote; raises ZeusError for any other."""
-        return cls.from_json(json_file.load(path, _THING))
-
 
 def _latent_names(count: int) -> list[str]:
     return ["x", *(f"h{i}" for i in range(1, count))]
@@ -168,7 +101,3 @@ def _latent_names(count: int) -> list[str]:
 def _write_sum(row: np.ndarray, names: list[str]) -> str:
     terms = [f"{weight:+.6g} {name}" for weight, name in zip(row, names, strict=True) if weight]
     return " ".join(terms) or "0"
-
-
-def _malformed(reason: object) -> ZeusError:
-    return ZeusError(f"{_THING}: got malformed content ({reason}); expected a folded solver. {_ADVICE}")

@@ -1,42 +1,18 @@
 """The solver as numbers: one matrix per evaluation of the denoiser."""
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph import json_file
 
-_THING = "solver program"
-_ADVICE = "Trace the scheduler again."
-
-
-@dataclass(frozen=True)
-class _File:
-    """The fields of a file, as ``SolverProgram.to_json`` writes them."""
-
-    format: int
-    scheduler: str
-    config: dict[str, Any]
-    num_steps: int
-    begin: int
-    init_noise_sigma: float
-    prediction_type: str | None
-    timesteps: tuple[float, ...]
-    sigmas: tuple[float, ...] | None
-    input_rows: tuple[tuple[float, ...], ...]
-    matrices: tuple[tuple[tuple[float, ...], ...], ...]
-    fingerprint: str
-
 
 @dataclass(frozen=True, eq=False)
-class SolverProgram:
+class SolverProgram(json_file.Program):
     """A linear, deterministic solver on one schedule.
 
     The state is a stack of latents that begins as ``[initial sample]``; its entry 0 is
@@ -61,6 +37,9 @@ class SolverProgram:
         ZeusError: The parts do not fit each other.
     """
 
+    _thing = "solver program"
+    _advice = "Trace the scheduler again."
+
     scheduler: str
     config: Mapping[str, Any]
     num_steps: int
@@ -84,7 +63,7 @@ class SolverProgram:
             self._check_numbers()
             self._check_shapes()
         except (TypeError, ValueError, AttributeError) as error:
-            raise _malformed(error) from error
+            raise self._refuse(error) from error
 
     def _check_numbers(self) -> None:
         if self.num_steps < 1 or self.begin < 0 or not self.scheduler:
@@ -114,11 +93,6 @@ class SolverProgram:
     def num_latents(self) -> int:
         """The most latents that are alive between two evaluations."""
         return max(row.size for row in self.input_rows)
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """SHA-256 in hex of all that the program holds: schedule, matrices and every other field."""
-        return json_file.digest(self._content())
 
     def check(
         self,
@@ -155,60 +129,12 @@ class SolverProgram:
         for name, found, expected in pairs:
             if found != expected:
                 raise ZeusError(
-                    f"{_THING}: got {name} {found!r}; expected {expected!r}. "
+                    f"{self._thing}: got {name} {found!r}; expected {expected!r}. "
                     "It belongs to another solver or schedule: trace this one."
                 )
         return self
-
-    def to_json(self) -> dict[str, Any]:
-        """The program as JSON data; ``from_json`` reads it back bit for bit."""
-        return {**self._content(), "fingerprint": self.fingerprint}
-
-    def _content(self) -> dict[str, Any]:
-        return {
-            "format": json_file.FORMAT,
-            "scheduler": self.scheduler,
-            "config": self.config,
-            "num_steps": self.num_steps,
-            "begin": self.begin,
-            "init_noise_sigma": self.init_noise_sigma,
-            "prediction_type": self.prediction_type,
-            "timesteps": list(self.timesteps),
-            "sigmas": None if self.sigmas is None else list(self.sigmas),
-            "input_rows": [row.tolist() for row in self.input_rows],
-            "matrices": [matrix.tolist() for matrix in self.matrices],
-        }
-
-    @classmethod
-    def from_json(cls, data: Any) -> "SolverProgram":
-        """Reads what ``to_json`` wrote.
-
-        Raises:
-            ZeusError: An unknown format, or malformed content.
-        """
-        json_file.check_format(data, _THING)
-        fields = vars(strict_json.build(data, _File, _THING, advice=_ADVICE))
-        fingerprint = fields.pop("fingerprint")
-        del fields["format"]
-        program = cls(**fields)
-        if fingerprint != program.fingerprint:
-            raise _malformed("its fingerprint is that of another program")
-        return program
-
-    def save(self, path: str | os.PathLike) -> None:
-        """Writes the program as a JSON file, whole or not at all."""
-        json_file.save(path, self.to_json())
-
-    @classmethod
-    def load(cls, path: str | os.PathLike) -> "SolverProgram":
-        """Reads a file that ``save`` wrote; raises ZeusError for any other."""
-        return cls.from_json(json_file.load(path, _THING))
 
 
 def public_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """A scheduler's config as JSON data, without private keys such as ``_diffusers_version``."""
     return {key: json_file.plain(value) for key, value in config.items() if not key.startswith("_")}
-
-
-def _malformed(reason: object) -> ZeusError:
-    return ZeusError(f"{_THING}: got malformed content ({reason}); expected a traced solver. {_ADVICE}")

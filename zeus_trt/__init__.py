@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from zeus_trt.export import export_model
     from zeus_trt.runtime import Bundle, Guidance, Session, Start, accelerate
     from zeus_trt.zeus_graph import Plan
-    from zeus_trt.zeus_graph.calibrated_plan import load_plan
+    from zeus_trt.zeus_graph.plan_choice import load_plan
 
 __version__ = "0.1.0"
 __all__ = [
@@ -31,7 +31,7 @@ __all__ = [
 ]
 _PLACES = {
     "calibrating": ("calibrate",),
-    "zeus_graph.calibrated_plan": ("load_plan",),
+    "zeus_graph.plan_choice": ("load_plan",),
     "comparing": ("compare",),
     "errors": ("ZeusError",),
     "export": ("export_model",),

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.zeus_graph import Plan, SamplingProgram, SolverProgram, choose_plan, choose_predictor, fold, trace
+from zeus_trt.zeus_graph import PRESETS, Plan, SamplingProgram, SolverProgram, choose_plan, fold, load_plan, trace
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -70,7 +70,7 @@ def make_plan(
         window: Name of a window, or two fractions such as ``0.2,0.1``; ``default`` by default.
         preset: ``medium``, ``fast`` or ``turbo``, instead of ``ratio``.
         nfe: Spread this many full steps evenly, instead of ``ratio``.
-        text: The plan itself, or the .json of a calibrated one, instead of all of these.
+        text: The plan itself as ``load_plan`` takes it, instead of all of these.
         scheduler: Config of a diffusers scheduler, a file or its folder, to lay the plan on.
         predictor: The rule that fills skipped steps of the program; by default a calibrated plan's own, else ``zeus``.
 
@@ -80,18 +80,14 @@ def make_plan(
     _check_one(plan=text, nfe=nfe, ratio=ratio, preset=preset)
     _check_one(plan=text, window=window)
     _check_one(nfe=nfe, window=window)
-    written = None if text is None else _read(text, predictor)
+    make = choose_plan(text, ratio, window, preset, predictor)
+    written = None if text is None or text in PRESETS else load_plan(text)
     if steps is None:
         steps = len(written) if written and not scheduler else DEFAULT_STEPS
     solver = trace(_load(scheduler), steps) if scheduler else None
     count = solver.num_evaluations if solver else steps
-    if written:
-        plan = written.check_length(count)
-    elif nfe is not None:
-        plan = Plan.spread(count, nfe)
-    else:
-        plan = choose_plan(None, ratio, window, preset)(count)
-    return Planned(plan, solver, fold(solver, plan, predictor) if solver else None)
+    plan = make(count) if nfe is None else Plan.spread(count, nfe).with_predictor(predictor)
+    return Planned(plan, solver, fold(solver, plan) if solver else None)
 
 
 def _check_one(**asked: Any) -> None:
@@ -100,14 +96,6 @@ def _check_one(**asked: Any) -> None:
         raise ZeusError(
             f"{given[0]}: got it beside {given[1]}; expected one of {', '.join(asked)}. Leave the other out."
         )
-
-
-def _read(text: str, predictor: str | None) -> Plan:
-    from zeus_trt.zeus_graph.calibrated_plan import load_plan
-
-    plan = load_plan(text)
-    choose_predictor(plan, predictor)
-    return plan
 
 
 def _load(path: Path) -> Any:

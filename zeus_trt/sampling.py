@@ -1,5 +1,6 @@
 """What `zeus-trt run` does."""
 
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from zeus_trt.open_model import ModelOptions, open_model
 from zeus_trt.options import split_options
 from zeus_trt.runtime.report import Report
 from zeus_trt.runtime.request import check_run
-from zeus_trt.zeus_graph import Plan, Predictor, choose_plan
+from zeus_trt.zeus_graph import PRESETS, Plan, choose_plan, load_plan
 from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
 from zeus_trt.zeus_graph.plan_choice import Planner
 
@@ -29,7 +30,8 @@ class RunOptions:
 
     Args:
         ratio: Skipped steps after each full one; 3 by default.
-        plan: What happens at each step, instead of ``ratio``; a calibrated one brings its predictor.
+        plan: What happens at each step, instead of ``ratio``, as ``load_plan`` takes it; a calibrated plan brings its
+            predictor.
         window, preset: As in ``choose_plan``.
         predictor: The rule that fills skipped steps; by default ``zeus``, or a calibrated plan's own.
         steps: Solver steps.
@@ -42,7 +44,7 @@ class RunOptions:
     """
 
     ratio: int | None = None
-    plan: Plan | CalibratedPlan | None = None
+    plan: Plan | CalibratedPlan | str | os.PathLike | None = None
     window: str | None = None
     preset: str | None = None
     predictor: str | None = None
@@ -52,21 +54,19 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         self.make_planner()
-        written = self.written
-        if self.predictor and (self.ratio == 0 or (written is not None and written.nfe == len(written))):
+        is_preset = isinstance(self.plan, str) and self.plan in PRESETS
+        if self.plan is not None and not is_preset:
+            object.__setattr__(self, "plan", load_plan(self.plan))
+        is_full = isinstance(self.plan, Plan) and self.plan.nfe == len(self.plan)
+        if self.predictor and (self.ratio == 0 or is_full):
             raise ZeusError(
                 f"predictor: got {self.predictor} for a run that skips no step; expected nothing, since there is "
                 "nothing to predict. Leave it out."
             )
 
-    @property
-    def written(self) -> Plan | None:
-        """The plan itself, of a calibrated one too; None where a ratio makes it."""
-        return self.plan.plan if isinstance(self.plan, CalibratedPlan) else self.plan
-
     def make_planner(self) -> Planner:
         """The function that makes the plan for a number of evaluations."""
-        return choose_plan(self.written, self.ratio, self.window, self.preset, self.predictor)
+        return choose_plan(self.plan, self.ratio, self.window, self.preset, self.predictor)
 
 
 @dataclass(frozen=True)
@@ -118,16 +118,16 @@ def run_model(
     check_run(asked.steps, 1 if asked.num_images is None else asked.num_images, seed)
     workload = open_model(model, **model_options)
     backend = workload.open(options.get("backend") or "auto")
-    plan, predictor = _fit_plan(asked, workload, backend, warn)
+    _check_calibration(asked, workload, backend, warn)
     count = _count_images(asked.num_images, len(options.get("prompts") or options.get("labels") or ()), workload)
     check_run(asked.steps, count, seed)
     check_kind(output, is_video=isinstance(workload, PipelineWorkload) and workload.makes_videos)
     made = []
-    for file, wanted in zip(files, (plan, choose_plan(ratio=0)), strict=False):
+    for file, wanted in zip(files, (asked.make_planner(), choose_plan(ratio=0)), strict=False):
         with progress() if progress else nullcontext() as bar:
             sample = workload.sample(
                 wanted, range(count), num_steps=asked.steps, backend=backend, mode=options.get("mode") or "auto",
-                predictor=predictor, on_call=None if bar is None else bar.update,
+                on_call=None if bar is None else bar.update,
             )  # fmt: skip
         write_media(sample.images, file)
         made.append(Made(file, sample.report))
@@ -144,14 +144,13 @@ def _count_images(asked: int | None, given: int, workload: SessionWorkload | Pip
     return asked or max(given, least)
 
 
-def _fit_plan(
+def _check_calibration(
     asked: RunOptions, workload: SessionWorkload | PipelineWorkload, backend: str, warn: Callable[[str], Any]
-) -> tuple[Plan | Planner, str | Predictor | None]:
-    """The plan and the rule that fills its skipped steps; a calibrated plan is checked, and brings its own rule."""
-    plan = asked.plan
-    if not isinstance(plan, CalibratedPlan):
-        return plan or asked.make_planner(), asked.predictor
-    plan.check(workload.describe(), asked.steps, workload.program(asked.steps).fingerprint)
-    for sentence in plan.list_differences(workload.describe(), backend):
+) -> None:
+    """Refuses a calibrated plan of another model, solver or number of steps; warns of what differs otherwise."""
+    found = asked.plan.calibration if isinstance(asked.plan, Plan) else None
+    if found is None:
+        return
+    found.check(workload.describe(), asked.steps, workload.program(asked.steps).fingerprint)
+    for sentence in found.list_differences(workload.describe(), backend):
         warn(sentence)
-    return plan.chosen.plan, plan.chosen.predictor

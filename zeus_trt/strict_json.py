@@ -5,7 +5,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -105,8 +105,23 @@ def decode(content: bytes, thing: str, *, advice: str = ADVICE, infinite: Collec
         raise ZeusError(f"{thing}: got text that is no strict JSON ({error}); expected JSON. {advice}") from error
 
 
-def build(data: Any, type_: type[T], thing: str, *, advice: str = ADVICE) -> T:
+def build(
+    data: Any,
+    type_: type[T],
+    thing: str,
+    *,
+    advice: str = ADVICE,
+    read_other: Callable[[type, Any], Any] | None = None,
+) -> T:
     """Plain data as ``type_``: nothing is converted but arrays to tuples, integers to floats and keys to integers.
+
+    Args:
+        data: What ``decode`` returns.
+        type_: As in ``read``.
+        thing: What it is, for the message.
+        advice: The last sentence of the message.
+        read_other: Reads a value of a type that is no dataclass and no type of JSON, given the type and the value;
+            raises ValueError or TypeError for a wrong one.
 
     ``__post_init__`` of a dataclass checks what the annotations cannot say, and raises ValueError or ZeusError.
 
@@ -114,7 +129,7 @@ def build(data: Any, type_: type[T], thing: str, *, advice: str = ADVICE) -> T:
         ZeusError: A field is missing, unknown, or has a wrong type or value.
     """
     try:
-        built = msgspec.convert(data, type_, str_keys=True)
+        built = msgspec.convert(data, type_, str_keys=True, dec_hook=read_other)
         _check_fields(data, type_, "")
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         reason = str(error).replace("`", "").replace("$.", "").replace(" - at $", "")

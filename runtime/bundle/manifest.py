@@ -37,11 +37,6 @@ def graph_name(precision: str) -> str:
     return f"graphs/{precision}/denoiser.onnx"
 
 
-def parameters_name(precision: str) -> str:
-    """File that says which initializer of a graph holds which parameter of the denoiser."""
-    return f"graphs/{precision}/parameters.json"
-
-
 @dataclass(frozen=True)
 class Labels:
     """Class labels of a class-conditional model: 0..count-1, and the null class of guidance."""

@@ -24,11 +24,6 @@ class Precision(StrEnum):
         """The torch dtype of these weights; E4M3 for fp8."""
         return _DTYPES[self]
 
-    @property
-    def is_quantized(self) -> bool:
-        """Whether the weights need scales."""
-        return self in (Precision.INT8, Precision.FP8)
-
     @classmethod
     def read(cls, name: str) -> "Precision":
         """The precision of that name.

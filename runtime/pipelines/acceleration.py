@@ -26,6 +26,7 @@ from zeus_trt.runtime.request import check_threshold, expect
 from zeus_trt.runtime.session import Session
 from zeus_trt.runtime.steppers import Step
 from zeus_trt.zeus_graph import Plan, Predictor, choose_plan
+from zeus_trt.zeus_graph.policy import choose_policy
 from zeus_trt.zeus_graph.window import Window
 
 __all__ = ["accelerate", "find_denoisers"]
@@ -96,7 +97,7 @@ def accelerate(
     if scheduler is not None and not is_scheduler(scheduler):
         raise ZeusError(f"scheduler: got {scheduler!r}; expected a diffusers scheduler. Make one of its config.")
     planner = choose_plan(plan, ratio, window, preset, predictor)
-    begin = functools.partial(PipelineRun, planner, predictor, on_step, on_call, drift_threshold)
+    begin = functools.partial(PipelineRun, planner, choose_policy(drift_threshold, is_open=True), on_step, on_call)
     return _Block(_Accelerated(pipeline, scheduler, begin), engine, check)
 
 

@@ -16,12 +16,12 @@ def refuse_no_step(pipeline: str, run: PipelineRun, has_schedule: bool) -> ZeusE
         has_schedule: Whether it set the timesteps of its scheduler.
     """
     got = f"pipeline: got a run of {pipeline} without a step of its denoiser and its scheduler"
-    if has_schedule and not run.calls:
+    if has_schedule and not run.meter.calls:
         return ZeusError(
             f"{got}: its settings leave no step of the schedule; expected one or more. Raise its strength, or the "
             "number of steps."
         )
-    reason = "It calls its denoiser without steps of a scheduler, and" if run.calls else "It"
+    reason = "It calls its denoiser without steps of a scheduler, and" if run.meter.calls else "It"
     return ZeusError(f"{got}; expected some. {reason} cannot be accelerated: run it as it is.")
 
 
@@ -37,10 +37,10 @@ def make_report(run: PipelineRun, engine: Any) -> Report:
         mode_reason=reason,
         plan=run.steps,
         predictor=str(run.rule),
-        nfe=run.nfe,
-        engine_calls=run.calls,
+        nfe=run.meter.nfe,
+        engine_calls=run.meter.calls,
         drift=tuple((step, float(drift)) for step, drift in run.drift),
-        engine_seconds=run.engine_seconds,
+        engine_seconds=run.meter.seconds(run.denoisers),
         total_seconds=run.total_seconds,
-        speedup_bound=len(run.steps) / run.nfe,
+        speedup_bound=len(run.steps) / run.meter.nfe,
     )

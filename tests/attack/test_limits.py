@@ -178,7 +178,7 @@ def test_a_long_schedule_goes_step_by_step():
     session = make_session(scheduler=scheduler)
     plan = session.plan(20_000, 3)
     assert len(Predictor().rows(plan)) == 20_000
-    program, reason = session.solver.choose("auto", plan, 20_000, "zeus")
+    program, reason = session.solver.choose("auto", plan, 20_000)
     assert program is None
     assert "to trace it" in reason
     steps = session.sample(plan=plan, num_steps=20_000, noise=draw_noise((2, 4, 8, 8), 0))
@@ -197,7 +197,7 @@ def test_a_table_that_reads_very_many_outputs_is_not_folded():
     plan = Plan("F" * count + "RF")
     table = Predictor.from_table({count: dict.fromkeys(range(count), 1 / count)})
     with pytest.raises(UntraceableError, match="got rows that read 65 outputs"):
-        fold(trace(diffusers.EulerDiscreteScheduler(), count + 2), plan, table)
+        fold(trace(diffusers.EulerDiscreteScheduler(), count + 2), plan.with_predictor(table))
 
 
 def test_mistyped_folders_are_no_ids_of_the_hub(tmp_path, monkeypatch):

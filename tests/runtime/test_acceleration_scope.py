@@ -257,7 +257,7 @@ def test_twins_and_misuse():
             other.scheduler = fast.scheduler
     with pytest.raises(TypeError, match="not callable"):
         accelerate(pipeline)("a prompt")
-    run = PipelineRun(lambda total: Plan("F" * total), Predictor())
+    run = PipelineRun(lambda total: Plan("F" * total))
     with pytest.raises(ZeusError, match="a step of its scheduler without a call of its denoiser"):
         run.step(pipeline.scheduler, lambda: 3, lambda **x: None, {})
 

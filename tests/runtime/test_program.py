@@ -139,11 +139,11 @@ def test_both_modes_measure_on_the_same_grid(name, predictor):
     solver = trace(scheduler, 20)
     noise, plan = draw_noise((2, 4, 3, 3), seed=0).double(), Plan.uniform(solver.num_evaluations, 2)
     try:
-        program = fold(solver, plan, predictor)
+        program = fold(solver, plan.with_predictor(predictor))
     except ZeusError as refusal:  # repeated timesteps: then step mode must refuse too
         with pytest.raises(ZeusError, match="equal abscissae"):
-            next(run_steps(toy, scheduler, noise, plan, 20, predictor=predictor))
+            next(run_steps(toy, scheduler, noise, plan.with_predictor(predictor), 20))
         assert "equal abscissae" in str(refusal)  # noqa: PT017
         return
-    *_, last = run_steps(toy, scheduler, noise, plan, 20, predictor=predictor)
+    *_, last = run_steps(toy, scheduler, noise, plan.with_predictor(predictor), 20)
     assert (run(toy, ProgramStepper(program, noise)) - last.latents).norm() <= 1e-6 * last.latents.norm()

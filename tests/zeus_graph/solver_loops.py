@@ -7,7 +7,7 @@ from functools import partial
 import diffusers.schedulers as ds
 import torch
 
-from zeus_trt.zeus_graph import Plan, Predictor, StepController
+from zeus_trt.zeus_graph import Plan, Predictor, StaticPolicy
 from zeus_trt.zeus_graph.sampling_program import SamplingProgram
 
 Denoiser = Callable[[torch.Tensor, float], torch.Tensor]
@@ -42,20 +42,20 @@ def run_steps(
     begin: int = 0,
     **schedule,
 ) -> torch.Tensor:
-    """Step mode: the scheduler's own ``step``, fed by the denoiser or by a ``StepController``."""
+    """Step mode: the scheduler's own ``step``, fed by the denoiser or by a ``StaticPolicy``."""
     scheduler = copy.deepcopy(scheduler)
     custom = {"sigmas", "timesteps"} & set(schedule)
     scheduler.set_timesteps(**schedule if custom else {"num_inference_steps": num_steps, **schedule})
     if hasattr(scheduler, "set_begin_index"):  # without it a schedule whose first timestep repeats starts at the second
         scheduler.set_begin_index(begin)
-    controller = StepController(plan, predictor, grid)
+    policy = StaticPolicy(plan.with_predictor(predictor), grid)
     for i, t in enumerate(scheduler.timesteps[begin:]):
         model_input = scheduler.scale_model_input(sample, t) if hasattr(scheduler, "scale_model_input") else sample
-        if controller.is_full(i):
+        if policy.is_full(i):
             output = denoise(model_input, float(t))
-            controller.take(i, output)
+            policy.take(i, output)
         else:
-            output = controller.predict(i)
+            output = policy.predict(i)
         sample = scheduler.step(output, t, sample, return_dict=False)[0]
     return sample
 

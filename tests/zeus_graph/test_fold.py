@@ -37,7 +37,7 @@ def compare(name, num_steps, plan, predictor="zeus", slack=1.0):
     grid = solver.sigmas if rule.abscissa == "sigma" else solver.timesteps
     start = noise() * solver.init_noise_sigma
     try:
-        program = fold(solver, plan, predictor)
+        program = fold(solver, plan.with_predictor(predictor))
     except ZeusError as refusal:
         with pytest.raises(ZeusError, match=re.escape(str(refusal))):
             run_steps(make(), num_steps, DENOISE, start, plan, rule, grid)
@@ -113,7 +113,7 @@ def test_the_state_is_minimal_and_does_not_depend_on_steps_or_ratio(num_steps, r
     plan = Plan.uniform(num_steps, ratio)
     for name, latents in (("Euler", 2), ("FlowMatch Euler", 2), ("DDIM", 2), ("dpmsolver++ 2 midpoint multistep", 3)):
         assert fold(traced(name, num_steps), plan).num_latents == latents, name
-        assert fold(traced(name, num_steps), plan, "reuse").num_latents == latents - 1, name
+        assert fold(traced(name, num_steps), plan.with_predictor("reuse")).num_latents == latents - 1, name
 
 
 @pytest.mark.parametrize("name", SOLVERS)
@@ -136,6 +136,6 @@ def test_refusals_say_why():
     with pytest.raises(ZeusError, match="got 9 steps; expected 10"):
         fold(solver, Plan("F" * 9))
     with pytest.raises(ZeusError, match="predictor: got 'nonsense'"):
-        fold(solver, Plan("F" * 10), "nonsense")
+        fold(solver, Plan("F" * 10).with_predictor("nonsense"))
     with pytest.raises(ZeusError, match="sigmas; expected"):
-        fold(traced("IPNDM", 10), Plan("FFFXFXFXFF"), "lagrange-2@sigma")
+        fold(traced("IPNDM", 10), Plan("FFFXFXFXFF").with_predictor("lagrange-2@sigma"))

@@ -33,7 +33,7 @@ def solver(scheduler):
 
 @pytest.fixture(scope="module")
 def sampling(solver):
-    return fold(solver, PLAN, "lagrange-3@sigma")
+    return fold(solver, PLAN.with_predictor("lagrange-3@sigma"))
 
 
 def test_solver_round_trip_is_exact(solver, tmp_path):
@@ -53,7 +53,7 @@ def test_solver_round_trip_is_exact(solver, tmp_path):
     "predictor", ["zeus", "linear-grid@sigma", Predictor.from_table({i: {1: 0.1, 2: 0.9} for i in (3, 4, 6, 7)})]
 )
 def test_sampling_round_trip_is_exact(solver, predictor, tmp_path):
-    program = fold(solver, PLAN, predictor)
+    program = fold(solver, PLAN.with_predictor(predictor))
     program.save(tmp_path / "program.json")
     again = SamplingProgram.load(tmp_path / "program.json")
     assert again.to_json() == program.to_json()
@@ -80,7 +80,7 @@ def test_fingerprints_tell_programs_apart(solver):
     programs = [trace(make(), 10), trace(make(), 11), trace(make(), 10, begin=2), solver]
     programs += [trace(make(timestep_spacing="trailing"), 10), trace(make(), 10, timesteps=list(range(990, 0, -99)))]
     assert len({program.fingerprint for program in programs}) == len(programs)
-    folded = [fold(solver, PLAN), fold(solver, PLAN, "reuse"), fold(solver, Plan("F" * 10))]
+    folded = [fold(solver, PLAN), fold(solver, PLAN.with_predictor("reuse")), fold(solver, Plan("F" * 10))]
     assert len({program.fingerprint for program in folded}) == 3
     assert trace(make(), 10).fingerprint == programs[0].fingerprint
 

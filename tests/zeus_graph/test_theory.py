@@ -1,4 +1,4 @@
-"""The theory, each claim in its theorem's own setting, measured on Predictor and StepController.
+"""The theory, each claim in its theorem's own setting, measured on Predictor and StaticPolicy.
 
 Steps lie on a uniform grid of size D in the time tau. psi is the output along the trajectory, psi_t that of the full
 step t, and j counts the skipped steps after it. A block is one full step and the r skipped ones after it.
@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from zeus_trt.zeus_graph.controller import StepController
+from zeus_trt.zeus_graph.policy import StaticPolicy
 from zeus_trt.zeus_graph.plan import Plan
 from zeus_trt.zeus_graph.predictor import Predictor
 
@@ -26,11 +26,11 @@ TAU = 0.7  # sin, cos and -sin are psi, psi' and psi'' there: all different, non
 
 def use_outputs(plan: Plan, predictor: str, computed: np.ndarray) -> np.ndarray:
     """The outputs a solver sees: ``computed`` (num_steps, ...) at full steps, predictions at skipped ones."""
-    controller, used = StepController(plan, predictor), []
+    policy, used = StaticPolicy(plan.with_predictor(predictor)), []
     for step, output in enumerate(torch.from_numpy(computed)):
-        if controller.is_full(step):
-            controller.take(step, output)
-        used.append(output if controller.is_full(step) else controller.predict(step))
+        if policy.is_full(step):
+            policy.take(step, output)
+        used.append(output if policy.is_full(step) else policy.predict(step))
     return torch.stack(used).numpy()
 
 

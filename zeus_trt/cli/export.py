@@ -39,7 +39,7 @@ def read_batch(ctx, param, value):
 @click.option("--batch", metavar="LOW-HIGH", callback=read_batch, help="Images at once that engines serve.")
 @range_option
 @click.option("--overwrite", is_flag=True, help="Replace an existing bundle.")
-def export(model, output, backends, gpu, batch, ranges, steps, arguments, **settings) -> dict:
+def export(model, output, backends, gpu, batch, ranges, arguments, **settings) -> dict:
     """Export MODEL to a bundle, and verify it: a diffusers pipeline (folder or hub id), or a bare model folder."""
     from zeus_trt.export import export_with_engines
 
@@ -49,10 +49,10 @@ def export(model, output, backends, gpu, batch, ranges, steps, arguments, **sett
     with show_progress() as on_progress:
         bundle, records = export_with_engines(
             model, output, backends, gpu=gpu, ranges=read_ranges((*batch, *ranges)), on_progress=on_progress, say=say,
-            steps=steps, arguments=dict(arguments), **settings,
+            arguments=dict(arguments), **settings,
         )  # fmt: skip
     click.echo(escape(f"{output}: {bundle.manifest.describe()}"))
-    stored = [num_steps for num_steps in steps if bundle.has_solver(num_steps)]
+    stored = [num_steps for num_steps in settings["steps"] if bundle.has_solver(num_steps)]
     words = ", ".join(map(str, stored)) or "none, it is traced for each run or goes step by step"
     click.echo(f"stored solvers: {words}")
     for record in records:

@@ -38,15 +38,11 @@ from zeus_trt.cli.options import Number, Numbers, Size, Text, guidance_option, p
 @click.option("--dtype", help="For pipelines: fp32, fp16 or bf16.  [default: fp32]")
 @click.option("--compare-full", is_flag=True, help="Write the full run too, as NAME-full.")
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Picture or video to write.")
-def run(plan, **options) -> dict:
+def run(**options) -> dict:
     """Make pictures with a bundle's engine, or with a diffusers pipeline (folder or hub id)."""
     from zeus_trt.sampling import run_model
-    from zeus_trt.zeus_graph.calibrated_plan import read_plan
 
-    made = run_model(
-        plan=None if plan is None else read_plan(plan), progress=lambda: progress(None),
-        warn=warn, **options,
-    )  # fmt: skip
+    made = run_model(progress=lambda: progress(None), warn=warn, **options)
     for one in made:
         click.echo(one.describe())
     return made[0].to_json()

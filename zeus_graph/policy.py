@@ -1,0 +1,231 @@
+"""Policies: which steps of a trajectory run the denoiser, and what stands in for the output of the others.
+
+while not done:
+    if policy.is_full(step):
+        policy.take(step, denoiser(...))
+    else:
+        output = policy.predict(step)
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Protocol
+
+import torch
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.zeus_graph.plan import Plan
+from zeus_trt.zeus_graph.predictor import last_uses
+
+_KEPT_FULL = 4  # lagrange-4 reads no more
+
+
+class Policy(Protocol):
+    """What decides at run time which steps are full.
+
+    A policy belongs to one trajectory. Steps come in order, each either ``take`` (full) or ``predict`` (skipped).
+
+    Args:
+        plan: The steps so far, and what is expected of those ahead. Whoever runs the trajectory may replace it by
+            ``plan.with_full(step)`` for a step ahead, where the policy allows it.
+    """
+
+    plan: Plan
+
+    def is_full(self, step: int) -> bool:
+        """Whether the denoiser must run at ``step``."""
+
+    def take(self, step: int, output: torch.Tensor) -> torch.Tensor | None:
+        """Takes the denoiser's output at a full step, any shape, floating point; a copy is kept if need be.
+
+        Returns:
+            The drift, where it is measured and the step follows skipped ones: the relative distance between the output
+            and its prediction, a tensor () on the device.
+        """
+
+    def predict(self, step: int) -> torch.Tensor:
+        """Returns the predicted output of a skipped step, a tensor that the caller may overwrite."""
+
+
+PolicyMaker = Callable[[Plan, Sequence[float] | None], Policy]
+"""Makes the policy of a trajectory, for its plan and the abscissa of every step (see ``Predictor.rows``)."""
+
+
+class StaticPolicy:
+    """The plan as it is written.
+
+    It keeps copies of just the outputs that a later prediction reads: two for the zeus rules, none when every step is
+    full. Steps ahead may be made full where the predictor is a table. Where an output has another shape, the next step
+    becomes full, and so do those whose rows read outputs of the old shape.
+
+    Args:
+        plan: The plan, with its predictor.
+        grid: Abscissa of every step, for linear-grid and lagrange-k (see ``Predictor.rows``).
+    """
+
+    def __init__(self, plan: Plan, grid: Sequence[float] | None = None):
+        self.plan = plan
+        self._rows = plan.rule.rows(plan, grid)
+        self._last_use = last_uses(self._rows)
+        self._kept: dict[int, torch.Tensor] = {}
+        self._shape: torch.Size | None = None
+        self._step = 0
+
+    @property
+    def num_kept(self) -> int:
+        """Number of outputs held at the moment."""
+        return len(self._kept)
+
+    def is_full(self, step: int) -> bool:
+        """Whether the denoiser must run at ``step``."""
+        return self.plan.is_full(step)
+
+    def take(self, step: int, output: torch.Tensor) -> None:
+        """Takes the denoiser's output at a full step; copied if a prediction will read it."""
+        self._advance(step, full=True)
+        if self._shape not in (None, output.shape):
+            self._forget(step)
+        self._shape = output.shape
+        if step in self._last_use:
+            self._kept[step] = output.clone()
+
+    def predict(self, step: int) -> torch.Tensor:
+        """Returns the predicted output of a skipped step, a tensor that the caller may overwrite."""
+        self._advance(step, full=False)
+        output = _combine(self._rows[step] or {}, self._kept)
+        if step in self._last_use:
+            self._kept[step] = output.clone()
+        self._kept = {source: kept for source, kept in self._kept.items() if self._last_use[source] > step}
+        return output
+
+    def _advance(self, step: int, full: bool) -> None:
+        if step != self._step or full != self.plan.is_full(step):
+            raise ValueError(
+                f"step {step} ({'full' if full else 'skipped'}) is out of turn: the plan {self.plan} is at step "
+                f"{self._step}"
+            )
+        self._step += 1
+
+    def _forget(self, step: int) -> None:
+        """Begins anew at ``step``."""
+        self._kept.clear()
+        self.plan = self.plan.with_full(step + 1)
+        for later, row in enumerate(self._rows):
+            if row and later > step > min(row):
+                self.plan = self.plan.with_full(later)
+
+
+class OpenPolicy:
+    """A plan whose steps ahead may be made full at any time, such as where another expert takes over.
+
+    It keeps up to six outputs, of one shape. Where an output has another shape it begins anew, and the next step is
+    full too: one output makes no line.
+
+    Args:
+        plan: The plan, with its predictor.
+        grid: Abscissa of every step, or None.
+
+    Raises:
+        ZeusError: A predictor that cannot fill the plan.
+    """
+
+    def __init__(self, plan: Plan, grid: Sequence[float] | None = None):
+        plan.rule.rows(plan, grid)
+        self.plan = plan
+        self._grid = None if grid is None else [*grid, grid[-1]]
+        self._outputs: dict[int, torch.Tensor] = {}
+        self._full: deque[int] = deque(maxlen=_KEPT_FULL)  # steps that were
+
+    def is_full(self, step: int) -> bool:
+        """Whether the denoiser must run at ``step``."""
+        return self.plan.is_full(step)
+
+    def take(self, step: int, output: torch.Tensor) -> torch.Tensor | None:
+        """Takes the output of a full step, of any shape."""
+        if any(kept.shape != output.shape for kept in self._outputs.values()):
+            self._outputs.clear()
+            self._full.clear()
+            self.plan = self.plan.with_full(step + 1)
+        drift = self._measure(step, output)
+        self._keep(step, output.clone())
+        return drift
+
+    def predict(self, step: int) -> torch.Tensor:
+        """Returns the predicted output of a skipped step, a tensor that the caller may overwrite."""
+        output = self._fill(step, self.plan.steps[step])
+        self._keep(step, output.clone())
+        return output
+
+    def _measure(self, step: int, output: torch.Tensor) -> torch.Tensor | None:
+        return None
+
+    def _fill(self, step: int, letter: str) -> torch.Tensor:
+        return _combine(self.plan.rule.row(step, letter, tuple(self._full), self._grid), self._outputs)
+
+    def _keep(self, step: int, output: torch.Tensor) -> None:
+        self._outputs[step] = output
+        if self.plan.is_full(step):
+            self._full.append(step)
+        needed = {*self._full, self._full[-1] - 1, step}
+        self._outputs = {source: kept for source, kept in self._outputs.items() if source in needed}
+
+
+class DriftPolicy(OpenPolicy):
+    """Compares, at each full step after skipped ones, the output with its prediction.
+
+    A step whose drift is above the threshold makes the next step full too, if it was to be skipped, and the rest of
+    its block alternates anew.
+
+    Args:
+        plan: The plan, with its predictor.
+        grid: Abscissa of every step, or None.
+        threshold: Relative distance; infinity measures only, a smaller one waits for the device at each such step.
+
+    Raises:
+        ZeusError: A predictor that has rows for one plan only, or cannot fill the plan.
+    """
+
+    def __init__(self, plan: Plan, grid: Sequence[float] | None = None, threshold: float = math.inf):
+        if plan.rule.table is not None:
+            raise ZeusError(
+                "drift_threshold: got a predictor table, which says nothing at full steps; expected a rule such as "
+                "zeus. Leave drift_threshold out."
+            )
+        super().__init__(plan, grid)
+        self._threshold = threshold
+
+    def _measure(self, step: int, output: torch.Tensor) -> torch.Tensor | None:
+        if not self._full or self.plan.is_full(step - 1):
+            return None
+        letter = "X" if (step - self._full[-1]) % 2 == 1 and len(self._full) > 1 else "R"
+        drift = ((output - self._fill(step, letter)).norm() / output.norm()).float()
+        if math.isfinite(self._threshold) and float(drift) > self._threshold:
+            self.plan = self.plan.with_full(step + 1)
+        return drift
+
+
+def choose_policy(drift_threshold: float | None = None, is_open: bool = False) -> PolicyMaker:
+    """Makes what makes the policies of a run.
+
+    Args:
+        drift_threshold: Measure drift; a step after one whose drift is above this is full too.
+        is_open: Whether steps ahead may become full for other reasons.
+    """
+    if drift_threshold is not None:
+        return partial(DriftPolicy, threshold=drift_threshold)
+    return _make_open if is_open else StaticPolicy
+
+
+def _make_open(plan: Plan, grid: Sequence[float] | None) -> Policy:
+    return OpenPolicy(plan, grid) if plan.rule.table is None else StaticPolicy(plan, grid)
+
+
+def _combine(row: Mapping[int, float], outputs: Mapping[int, torch.Tensor]) -> torch.Tensor:
+    """The weighted sum of outputs, a new tensor."""
+    (source, weight), *others = row.items()
+    combined = outputs[source] * weight
+    for source, weight in others:
+        combined.add_(outputs[source], alpha=weight)
+    return combined
