@@ -113,7 +113,7 @@ def _local(skip: _Skip, order: int) -> Row:
     It is the chained one through the outputs used at the last ``order`` steps, in closed form: a prediction lies on the
     polynomial through the outputs that made it.
     """
-    return _interpolate(skip, range(max(skip.t - order + 1, 0), skip.t + 1), f"local-{order}")
+    return _interpolate(skip, range(max(skip.t - order + 1, skip.full_steps[0]), skip.t + 1), f"local-{order}")
 
 
 def _interpolate(skip: _Skip, nodes: Sequence[int], rule: str) -> Row:

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.zeus_graph import Plan, Predictor
+from zeus_trt.zeus_graph import DriftPolicy, OpenPolicy, Plan, Predictor, StaticPolicy
 
 PLANS = [Plan.uniform(20, ratio, window) for ratio in (1, 2, 3, 4) for window in ((0.0, 0.0), (0.2, 0.1))]
 
@@ -76,5 +77,37 @@ def test_the_first_order_needs_one_full_step(plan):
 
 
 def test_equal_abscissae_are_refused():
-    with pytest.raises(ZeusError, match="predictor local-3: got equal abscissae at steps 0 and 1"):
+    with pytest.raises(ZeusError, match="predictor local-3: got equal abscissae at steps 1 and 0"):
         Predictor.parse("local-3@timestep").rows(Plan("FFFXF"), [3.0, 3.0, 2.0, 1.0, 0.0])
+
+
+def run_policy(policy, outputs):
+    used = []
+    for step, output in enumerate(outputs):
+        if policy.is_full(step):
+            policy.take(step, output)
+        used.append(output if policy.is_full(step) else policy.predict(step))
+    return torch.stack(used)
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=str)
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_every_policy_keeps_what_it_reads(plan, order):
+    plan, outputs = plan.with_predictor(f"local-{order}"), torch.randn(len(plan), 3, dtype=torch.float64)
+    expected = run_policy(StaticPolicy(plan), outputs)
+    for policy in (OpenPolicy(plan), DriftPolicy(plan)):
+        torch.testing.assert_close(run_policy(policy, outputs), expected, rtol=0, atol=0)
+    rows = use_rows(plan, f"local-{order}", outputs.numpy())
+    np.testing.assert_allclose(expected, rows, rtol=1e-12, atol=1e-12 * max(1.0, np.abs(rows).max()))
+
+
+def test_outputs_of_another_shape_are_not_read():
+    policy = OpenPolicy(Plan("FFFFXFXXXF", "local-3"))
+    for step in range(6):
+        if policy.is_full(step):
+            policy.take(step, torch.full((2 if step < 5 else 3,), float(step)))
+        else:
+            policy.predict(step)
+    assert policy.is_full(6)
+    policy.take(6, torch.full((3,), 6.0))
+    assert policy.predict(7).tolist() == [7.0] * 3

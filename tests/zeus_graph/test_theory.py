@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import torch
 
-from zeus_trt.zeus_graph.policy import StaticPolicy
 from zeus_trt.zeus_graph.plan import Plan
+from zeus_trt.zeus_graph.policy import StaticPolicy
 from zeus_trt.zeus_graph.predictor import Predictor
 
 SIZES = 2.0 ** -np.arange(10, 15)
