@@ -20,7 +20,6 @@ from zeus_trt.zeus_graph.plan import Plan
 from zeus_trt.zeus_graph.predictor import last_uses
 
 _KEPT_FULL = 4  # lagrange-4 reads no more
-_REACH = 2  # steps before the last full one: local-3 reads no more
 
 
 class Policy(Protocol):
@@ -121,8 +120,8 @@ class StaticPolicy:
 class OpenPolicy:
     """A plan whose steps ahead may be made full at any time, such as where another expert takes over.
 
-    It keeps up to eight outputs, of one shape. Where an output has another shape it begins anew, and the next step is
-    full too: one output makes no line.
+    It keeps up to six outputs, eight for local-3, of one shape. Where an output has another shape it begins anew, and
+    the next step is full too: one output makes no line.
 
     Args:
         plan: The plan, with its predictor.
@@ -169,7 +168,8 @@ class OpenPolicy:
         self._outputs[step] = output
         if self.plan.is_full(step):
             self._full.append(step)
-        needed = {*self._full, *range(self._full[-1] - _REACH, self._full[-1]), *range(step - _REACH + 1, step + 1)}
+        reach, t = self.plan.rule.reach, self._full[-1]
+        needed = {*self._full, *range(t - reach, t), *range(step - reach + 1, step + 1)}
         self._outputs = {source: kept for source, kept in self._outputs.items() if source in needed}
 
 

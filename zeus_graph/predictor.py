@@ -200,6 +200,11 @@ class Predictor:
         """A predictor of explicit rows: skipped step -> {past full step: weight}."""
         return cls("table", table=table)
 
+    @property
+    def reach(self) -> int:
+        """How many steps just before the last full one it reads, at most, besides full steps."""
+        return 2 if self.name == "local-3" else 1
+
     def rows(self, plan: "Plan", grid: Sequence[float] | None = None) -> tuple[Row | None, ...]:
         """One row per step of ``plan``: None at full steps, weights over earlier steps at skipped ones.
 
