@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 from paper_prediction import NUM_STEPS, PredictionErrors, make_error_table, make_summary, measure_errors, plot_errors
-from paper_tables import STUDIES, WITHOUT_WARM_UP, ErrorFigure, Finding, PaperTable
+from paper_tables import STUDIES, ErrorFigure, Finding, PaperTable
 
 from zeus_trt import strict_json
 from zeus_trt.comparing import open_compared
@@ -148,7 +148,7 @@ def run_figure(
     errors = []
     for name in figure.predictors:
         for ratio in figure.ratios:
-            plan = choose_plan(ratio=ratio, window=WITHOUT_WARM_UP)(workload.count_evaluations(NUM_STEPS))
+            plan = choose_plan(ratio=ratio, window=figure.window)(workload.count_evaluations(NUM_STEPS))
             meaning = {**workload.describe(), "plan": str(plan), "predictor": name, "num_images": options.num_images}
             file = folder / f"{name}-{ratio}.json"
             if (found := _load(file, meaning)) is None:

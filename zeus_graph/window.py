@@ -66,10 +66,9 @@ def read_window(text: str) -> Window:
     if text in WINDOWS:
         return WINDOWS[text]
     parts = [part.strip() for part in text.split(",")]
-    ends = [found.groups() for part in parts if (found := _END.fullmatch(part))]
-    if len(ends) == len(parts) == len(dict(ends)):
-        counts = {"begin" if name == "from" else name: int(number) for name, number in ends}
-        return Ends(**counts)
+    ends = {found[1]: int(found[2]) for part in parts if (found := _END.fullmatch(part))}
+    if len(ends) == len(parts):
+        return Ends(**{"begin" if name == "from" else name: number for name, number in ends.items()})
     try:
         head, tail = (float(part) for part in parts)
     except ValueError:

@@ -148,13 +148,15 @@ def test_figure_3b(mse, agrees):
 @pytest.mark.parametrize("name", [name for name in STUDIES if name not in ("memory", "parameterisation")])
 def test_nothing_measured_has_no_verdict(name):
     assert not any(
-        finding.agrees for finding in STUDIES[name].judge(*([],) if name == "figure-3b" else ([make_row(0)], {}))
+        finding.agrees for finding in STUDIES[name].judge(*([],) if "figure-3b" in name else ([make_row(0)], {}))
     )
 
 
 def test_every_grid_makes_variants(digits_bundle):
     workload = make_subject(digits_bundle("unet-flow")).workload
-    sizes = {name: len(make_variants(workload, table.grid)) for name, table in STUDIES.items() if name != "figure-3b"}
+    sizes = {
+        name: len(make_variants(workload, table.grid)) for name, table in STUDIES.items() if hasattr(table, "grid")
+    }
     assert sizes == {
         "predictor-order": 13, "figure-3a": 10, "interleaving": 22, "solver-order": 9, "few-steps": 9,
         "parameterisation": 4, "memory": 3,
@@ -206,7 +208,7 @@ def test_the_figure_is_run_written_and_resumed(digits_bundle, tmp_path):
     page = (tmp_path / "figure-3b.md").read_text()
     assert "| step | local-1, r = 1 |" in page
     kept = {file: file.stat().st_mtime_ns for file in folder.glob("*.json")}
-    assert len(kept) == 9
+    assert len(kept) == 12
     again = CliRunner().invoke(PAPER["main"], words)
     assert again.exit_code == 0, again.output
     assert {file: file.stat().st_mtime_ns for file in folder.glob("*.json")} == kept
