@@ -1,34 +1,39 @@
-"""The tables of the ZEUS paper on a model: what is claimed, what is measured, and whether they agree.
+"""The tables and figures of the ZEUS paper on a model: what it says, what is measured, and whether the two agree.
 
-    python benchmarks/paper.py -o out/paper                                  all tables, on the digits models
-    python benchmarks/paper.py memory few-steps -o out/paper --model DIR     some tables, on a bundle or a model folder
+    python benchmarks/paper.py -o out/paper                                  all of them, on the digits models
+    python benchmarks/paper.py memory few-steps -o out/paper --model DIR     some, on a bundle, a model or a pipeline
 
-Writes paper.md and paper.json, and a report of every table. It goes on where it stopped.
+Writes a page per table or figure, paper.json, and a report of every table. It goes on where it stopped.
 """
 
 import json
+import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
-from paper_tables import TABLES, PaperTable
+from paper_prediction import NUM_STEPS, PredictionErrors, make_error_table, make_summary, measure_errors, plot_errors
+from paper_tables import STUDIES, ErrorFigure, Finding, PaperTable
 
+from zeus_trt import strict_json
 from zeus_trt.comparing import open_compared
+from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.compare import compare
 from zeus_trt.evaluation.comparison import Comparison
 from zeus_trt.evaluation.options import MeasureOptions
 from zeus_trt.evaluation.table import Table
 from zeus_trt.evaluation.variants import make_variants
+from zeus_trt.evaluation.workload import SessionWorkload
 from zeus_trt.machine import describe_machine
-from zeus_trt.zeus_graph import Predictor, fold
+from zeus_trt.zeus_graph import Predictor, choose_plan, fold
 
 MODELS = Path(__file__).parents[1] / "examples" / "models"
 DIGITS = tuple(MODELS / f"digits-{name}" for name in ("unet-flow", "unet-epsilon", "unet-v", "dit-flow"))
 
-_SHOWN = ("", "solver", "steps", "predictor", "NFE", "PSNR", "SSIM", "latents", "PSNR to most steps")
-_WORDS = {True: "yes", False: "no", None: "-"}
+_SHOWN = ("", "solver", "steps", "predictor", "NFE", "bound", "PSNR", "SSIM", "LPIPS", "FID", "PSNR to most steps")
+_WORDS = {True: "agrees", False: "does not agree", None: "-"}
 
 
 @dataclass(frozen=True)
@@ -46,81 +51,163 @@ class Outcome:
     state: Mapping[str, int]
 
     @property
-    def findings(self) -> list[dict[str, Any]]:
-        """Each claim, what was measured, and whether they agree."""
-        verdicts = [(claim, claim.rule(self.comparison.rows, self.state)) for claim in self.table.claims]
-        return [{"claim": claim.text, "measured": said, "agrees": agrees} for claim, (said, agrees) in verdicts]
+    def model(self) -> str:
+        """The model's name."""
+        return self.comparison.settings["model"]
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What was measured of each claim, and whether they agree."""
+        return self.table.judge(self.comparison.rows, self.state)
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as JSON data."""
-        return {
-            "study": self.table.name,
-            "findings": self.findings,
-            "state_latents": dict(self.state),
-            "comparison": self.comparison.to_json(),
-        }
+        return {"state_latents": dict(self.state), "comparison": self.comparison.to_json()}
 
     def to_markdown(self) -> str:
-        """The outcome as two tables."""
+        """What was measured."""
         whole = self.comparison.table
-        measured = Table([column for column in whole.columns if column.name in _SHOWN], whole.rows)
-        findings = [(one["claim"], one["measured"], _WORDS[one["agrees"]]) for one in self.findings]
-        claims = Table.of_texts(("the paper's claim, or our question", "measured", "agrees"), findings)
-        title = f"### {self.table.title}: {self.comparison.settings['model']}"
-        return f"{title}\n\n{measured.to_markdown()}\n{claims.to_markdown()}"
+        columns = [column for column in whole.columns if column.name in _SHOWN]
+        notes = "".join(f"\n{note}." for note in self.comparison.missing_metrics)
+        return f"{Table(columns, whole.rows).to_markdown()}{notes}\n"
+
+
+@dataclass(frozen=True)
+class FigureOutcome:
+    """The figure of one model."""
+
+    table: ErrorFigure
+    model: str
+    errors: tuple[PredictionErrors, ...]
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What was measured of each claim, and whether they agree."""
+        return self.table.judge(self.errors)
+
+    def to_json(self) -> dict[str, Any]:
+        """The outcome as JSON data."""
+        return {"errors": [asdict(one) for one in self.errors]}
+
+    def to_markdown(self) -> str:
+        """What was measured."""
+        return (
+            f"![MSE by step]({self.model}/{self.table.name}/errors.png)\n\n{make_summary(self.errors).to_markdown()}\n"
+            f"MSE by step:\n\n{make_error_table(self.errors).to_markdown()}"
+        )
 
 
 def run_table(
     table: PaperTable,
-    model: Path,
+    model: str | Path,
     output: Path,
     options: MeasureOptions,
     *,
-    guidance_scale: float | None = None,
-    seed: int = 0,
     on_run: Callable[[int], None] | None = None,
+    **conditioning: Any,
 ) -> Outcome:
     """Runs a table on one model, and writes its report.
 
     Args:
         table: Which.
-        model: A bundle or a model folder.
+        model: A bundle, a model folder or a pipeline.
         output: Folder of the model's bundle, and of a folder with the report for each table.
         options: Images and rounds.
-        guidance_scale: As in ``open_model``.
-        seed: Sample k draws its noise from seed + k.
         on_run: As in ``compare``.
+        **conditioning: ``guidance_scale``, ``seed`` and ``prompts`` as in ``open_model``.
 
     Raises:
         ZeusError: As ``open_compared`` and ``compare``.
     """
-    subject = open_compared(model, output, guidance_scale=guidance_scale, seed=seed)
+    subject = open_compared(model, output, **conditioning)
     variants = make_variants(subject.workload, replace(table.grid, backends=subject.asked))
     comparison = compare(subject, variants, options, output=output / table.name, on_run=on_run)
     state = {}
     for variant in variants:
         setting = variant.setting
-        if not variant.is_full and setting.predictor == Predictor():
+        if not variant.is_full and setting.predictor == Predictor() and isinstance(subject.workload, SessionWorkload):
             program = subject.workload.program(setting.num_steps, setting.solver)
             state[variant.label] = fold(program, setting.plan).num_latents
     return Outcome(table, comparison, state)
 
 
-def write_pages(outcomes: Sequence[Outcome], output: Path, num_images: int) -> None:
-    """Writes the tables as Markdown, and everything as JSON."""
-    machine = describe_machine()
-    place = ", ".join(f"{name} {value}" for name, value in machine.items())
-    models = ", ".join(dict.fromkeys(outcome.comparison.settings["model"] for outcome in outcomes))
-    head = f"# The paper's tables on {models}\n\n{num_images} images of every run; {place}\n\n"
-    (output / "paper.md").write_text(head + "\n".join(one.to_markdown() for one in outcomes), encoding="utf-8")
-    data = {"machine": machine, "num_images": num_images, "studies": [outcome.to_json() for outcome in outcomes]}
-    (output / "paper.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+def run_figure(
+    figure: ErrorFigure, model: str | Path, output: Path, options: MeasureOptions, **conditioning: Any
+) -> FigureOutcome:
+    """Measures the errors of predictions by step on one model; as ``run_table``.
+
+    Raises:
+        ZeusError: As ``open_compared``; a model that is no bundle.
+    """
+    subject = open_compared(model, output, **conditioning)
+    workload = subject.workload
+    if not isinstance(workload, SessionWorkload):
+        raise ZeusError(f"model: got the pipeline {model} for {figure.name}; expected a bundle. Export its denoiser.")
+    folder = output / figure.name
+    folder.mkdir(parents=True, exist_ok=True)
+    errors = []
+    for name in figure.predictors:
+        for ratio in figure.ratios:
+            plan = choose_plan(ratio=ratio, window=figure.window)(workload.count_evaluations(NUM_STEPS))
+            meaning = {**workload.describe(), "plan": str(plan), "predictor": name, "num_images": options.num_images}
+            file = folder / f"{name}-{ratio}.json"
+            if (found := _load(file, meaning)) is None:
+                found = measure_errors(workload, plan, name, options.num_images, ratio)
+                file.write_text(json.dumps({"meaning": meaning, "errors": asdict(found)}), encoding="utf-8")
+            errors.append(found)
+    (folder / "errors.png").write_bytes(plot_errors(errors))
+    return FigureOutcome(figure, subject.name, tuple(errors))
+
+
+def _load(file: Path, meaning: Mapping[str, Any]) -> PredictionErrors | None:
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+        if data["meaning"] != json.loads(json.dumps(meaning)):
+            return None
+        return strict_json.build(data["errors"], PredictionErrors, "errors", advice="Delete the file.")
+    except (OSError, ValueError, KeyError, TypeError, ZeusError):  # missing, or cut short
+        return None
+
+
+def write_page(outcomes: Sequence[Outcome | FigureOutcome], output: Path, command: str, num_images: int) -> dict:
+    """Writes the page of one table or figure, and returns it as JSON data."""
+    table = outcomes[0].table
+    findings = [(one.model, finding) for one in outcomes for finding in one.findings]
+    if isinstance(table, PaperTable) and table.across:
+        rows = {one.model: one.comparison.rows for one in outcomes if isinstance(one, Outcome)}
+        findings += [("all", finding) for finding in table.judge_across(rows)]
+    verdicts = Table.of_texts(
+        ("model", "the paper's claim, or our question", "the paper's numbers", "measured", "verdict"),
+        [(model, one.claim, one.paper, one.measured, _WORDS[one.agrees]) for model, one in findings],
+    )
+    parts = [
+        f"# {table.title}",
+        f"Set up: {table.settings}. {num_images} images of every run; {_describe_place()}.",
+        f"```sh\n{command}\n```",
+        "## Verdict",
+        verdicts.to_markdown(),
+        "## Measured",
+        *(f"### {one.model}\n\n{one.to_markdown()}" for one in outcomes),
+    ]
+    output.mkdir(parents=True, exist_ok=True)
+    (output / f"{table.name}.md").write_text("\n\n".join(part.rstrip() for part in parts) + "\n", encoding="utf-8")
+    return {
+        "study": table.name,
+        "command": command,
+        "findings": [{"model": model, **asdict(finding)} for model, finding in findings],
+        "models": {one.model: one.to_json() for one in outcomes},
+    }
+
+
+def _describe_place() -> str:
+    return ", ".join(f"{name} {value}" for name, value in describe_machine().items())
 
 
 @click.command()
-@click.argument("tables", nargs=-1, metavar="[TABLE]...", type=click.Choice(list(TABLES)))
-@click.option("--model", "models", multiple=True, type=click.Path(path_type=Path, exists=True), help="Repeat for more.")
+@click.argument("tables", nargs=-1, metavar="[TABLE]...", type=click.Choice(list(STUDIES)))
+@click.option("--model", "models", multiple=True, help="Bundle, model folder or pipeline; repeat for more.")
 @click.option("--digits", is_flag=True, help="The four digits models; the default without --model.")
+@click.option("--prompts", type=click.Path(path_type=Path, exists=True), help="File with a prompt per line.")
 @click.option("--num-images", type=click.IntRange(1), default=8, show_default=True)
 @click.option("--rounds", type=click.IntRange(1), default=1, show_default=True, help="Timed runs of each row.")
 @click.option("--guidance-scale", type=float, help="1 turns it off.  [default: 2 of class labels]")
@@ -128,28 +215,33 @@ def write_pages(outcomes: Sequence[Outcome], output: Path, num_images: int) -> N
 @click.option("-o", "--output", default="out/paper", show_default=True, type=click.Path(path_type=Path))
 def main(
     tables: tuple[str, ...],
-    models: tuple[Path, ...],
+    models: tuple[str, ...],
     digits: bool,
     num_images: int,
     rounds: int,
     output: Path,
     **conditioning: Any,
 ) -> None:
-    """Repeat tables of the paper on models: all by default. The first model runs every table, the others two."""
+    """Repeat tables of the paper on models: all by default. The first model runs each of them, the others some."""
     options = MeasureOptions(num_images, rounds, reference=False, trajectories=False)
     chosen = (*(DIGITS if digits or not models else ()), *models)
-    outcomes = []
-    for table in (TABLES[name] for name in tables or TABLES):
+    given = {name: value for name, value in conditioning.items() if value is not None}
+    pages = []
+    for table in (STUDIES[name] for name in tables or STUDIES):
+        outcomes: list[Outcome | FigureOutcome] = []
         for model in chosen if table.every_model else chosen[:1]:
-            click.echo(f"{table.name} on {model.name} ...", err=True)
-            outcomes.append(run_table(table, model, output / model.name, options, **conditioning))
-            click.echo(outcomes[-1].to_markdown())
-    write_pages(outcomes, output, num_images)
-    findings = [
-        {"table": one.table.name, "model": one.comparison.settings["model"], "findings": one.findings}
-        for one in outcomes
-    ]
-    click.echo(json.dumps({"benchmark": "paper", "machine": describe_machine(), "tables": findings}))
+            name = Path(model).name
+            click.echo(f"{table.name} on {name} ...", err=True)
+            run = run_figure if isinstance(table, ErrorFigure) else run_table
+            outcomes.append(run(table, model, output / name, options, **given))
+        source = [word for model in models for word in ("--model", model)] + ["--digits"] * (digits or not models)
+        command = ["python", "benchmarks/paper.py", table.name, *source, "--num-images", str(num_images)]
+        pages.append(write_page(outcomes, output, shlex.join(command), num_images))
+        click.echo((output / f"{table.name}.md").read_text(encoding="utf-8"))
+    data = {"machine": describe_machine(), "num_images": num_images, "studies": pages}
+    (output / "paper.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    verdicts = [{"table": page["study"], "findings": page["findings"]} for page in pages]
+    click.echo(json.dumps({"benchmark": "paper", "machine": describe_machine(), "tables": verdicts}))
 
 
 if __name__ == "__main__":

@@ -1,30 +1,55 @@
-"""The tables of the ZEUS paper: what each one claims, what runs for it, and the rule by which a claim agrees.
-
-A rule is a function of the rows of a comparison, and of the latents of state by row label. It returns what was measured
-in words, and whether that agrees; None where the paper claims nothing.
-"""
+"""The tables of the ZEUS paper: what each of them claims, what runs for it, and which rule judges it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic, TypeVar
+
+import paper_rules as rules
+from paper_prediction import PredictionErrors, amplifies_by_a_third_order, beats_the_first_order
 
 from zeus_trt.evaluation.row import Row
 from zeus_trt.evaluation.variants import Grid
 
-COLLAPSED_DB = 15.0  # below it nothing of the full run's picture is left to recognise
-HIGH_RATIO = 4
-MEMORY_TOLERANCE = 0.05
+AnyRule = TypeVar("AnyRule")
 
-Verdict = tuple[str, bool | None]
-Rule = Callable[[Sequence[Row], Mapping[str, int]], Verdict]
+WITHOUT_WARM_UP = "none"
+ORDERS = ("local-1", "local-2", "local-3")
+PAPER_FEW_STEPS = "first:11,from:45"  # the one rule with the paper's calls, but for the last step of 15
+
+_DEFAULT = "the default window: the first 20 % and the last 10 % of the steps are full"
+_NO_WARM_UP = "without warm-up: the first two steps and the last are full, besides one of every r + 1"
 
 
 @dataclass(frozen=True)
-class Claim:
-    """A claim of the paper, or a question of ours, and the rule that judges it."""
+class Claim(Generic[AnyRule]):
+    """A claim of the paper, or a question of ours, and the rule that judges it.
+
+    Args:
+        text: The claim.
+        rule: Its rule.
+        paper: The paper's numbers, where they are known to us.
+    """
 
     text: str
-    rule: Rule
+    rule: AnyRule
+    paper: str = ""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A claim, what was measured, and whether the two agree.
+
+    Args:
+        claim: The claim.
+        paper: The paper's numbers.
+        measured: Ours.
+        agrees: None where nothing is claimed or not all was measured.
+    """
+
+    claim: str
+    paper: str
+    measured: str
+    agrees: bool | None
 
 
 @dataclass(frozen=True)
@@ -35,97 +60,51 @@ class PaperTable:
         name: On the command line.
         title: The question.
         grid: What runs.
-        claims: What the paper says.
+        claims: What the paper says of one model.
+        across: What it says of all models together.
         every_model: Run it on every model, not on the first one only.
+        settings: How the paper sets it up, in words.
     """
 
     name: str
     title: str
     grid: Grid
-    claims: tuple[Claim, ...]
+    claims: tuple[Claim[rules.Rule], ...] = ()
+    across: tuple[Claim[rules.RuleAcross], ...] = ()
+    every_model: bool = False
+    settings: str = _DEFAULT
+
+    def judge(self, rows: Sequence[Row], state: Mapping[str, int]) -> list[Finding]:
+        """What the rows of one model say of every claim."""
+        return [Finding(claim.text, claim.paper, *claim.rule(rows, state)) for claim in self.claims]
+
+    def judge_across(self, models: Mapping[str, Sequence[Row]]) -> list[Finding]:
+        """What the rows of all models say of the claims about them together."""
+        return [Finding(claim.text, claim.paper, *claim.rule(models)) for claim in self.across]
+
+
+@dataclass(frozen=True)
+class ErrorFigure:
+    """The figure of the errors of predictions by step; fields as in ``PaperTable``.
+
+    Args:
+        window: Steps that stay full at both ends.
+        ratios: Skipped steps after each full one.
+        predictors: The rules; ``zeus`` is ours beside the paper's orders.
+    """
+
+    name: str
+    title: str
+    claims: tuple[Claim[Callable[[Sequence[PredictionErrors]], rules.Verdict]], ...]
+    window: str = WITHOUT_WARM_UP
+    settings: str = _NO_WARM_UP
+    ratios: Sequence[int] = (1, 2, 3)
+    predictors: Sequence[str] = (*ORDERS, "zeus")
     every_model: bool = False
 
-
-def find_psnr(rows: Sequence[Row], **fields: Any) -> dict[int, float]:
-    """PSNR by ratio of the rows with these fields; infinity where the images are equal."""
-    return {
-        row.ratio: float("inf") if row.to_full.psnr_db is None else row.to_full.psnr_db
-        for row in rows
-        if row.ratio and row.nfe and all(getattr(row, name) == value for name, value in fields.items())
-    }
-
-
-def _list_gains(rows: Sequence[Row], better: str, worse: str) -> tuple[str, list[float]]:
-    high, low = find_psnr(rows, predictor=better), find_psnr(rows, predictor=worse)
-    gains = {ratio: high[ratio] - low[ratio] for ratio in high if ratio in low}
-    said = ", ".join(f"r = {ratio}: {gain:+.1f}" for ratio, gain in gains.items())
-    return f"{better} over {worse}, dB: {said}", list(gains.values())
-
-
-def _join(psnr: Mapping[int, float]) -> str:
-    return ", ".join(f"r = {ratio}: {value:.1f}" for ratio, value in psnr.items())
-
-
-def beats_reuse(rows: Sequence[Row], _: Mapping[str, int]) -> Verdict:
-    """``zeus`` is better than ``reuse`` at every ratio."""
-    said, gains = _list_gains(rows, "zeus", "reuse")
-    return said, all(gain > 0 for gain in gains)
-
-
-def gains_nothing_by_a_third_order(rows: Sequence[Row], _: Mapping[str, int]) -> Verdict:
-    """``lagrange-3`` is better than ``zeus`` at no ratio."""
-    third, gains = _list_gains(rows, "lagrange-3@index", "zeus")
-    plain, _gains = _list_gains(rows, "lagrange-3@index", "lagrange-2@index")
-    return f"{third}; {plain}", all(gain <= 0 for gain in gains)
-
-
-def collapses(rows: Sequence[Row], _: Mapping[str, int]) -> Verdict:
-    """``extrapolate`` is below ``COLLAPSED_DB`` from ``HIGH_RATIO`` on."""
-    chained = find_psnr(rows, predictor="extrapolate")
-    return f"PSNR, dB: {_join(chained)}", all(
-        psnr < COLLAPSED_DB for ratio, psnr in chained.items() if ratio >= HIGH_RATIO
-    )
-
-
-def lists_psnr(rows: Sequence[Row], _: Mapping[str, int]) -> Verdict:
-    """No claim: the PSNR."""
-    return f"PSNR, dB: {_join(find_psnr(rows))}", None
-
-
-def lists_solvers(rows: Sequence[Row], _: Mapping[str, int]) -> Verdict:
-    """No claim: the PSNR by solver."""
-    names = dict.fromkeys(row.solver for row in rows)
-    return "PSNR, dB: " + "; ".join(f"{name}: {_join(find_psnr(rows, solver=name))}" for name in names), None
-
-
-def lists_steps(rows: Sequence[Row], _: Mapping[str, int]) -> Verdict:
-    """No claim: the PSNR by number of steps."""
-    counts = dict.fromkeys(row.num_steps for row in rows)
-    return "PSNR, dB: " + "; ".join(f"{num} steps: {_join(find_psnr(rows, num_steps=num))}" for num in counts), None
-
-
-def lists_calls(rows: Sequence[Row], _: Mapping[str, int]) -> Verdict:
-    """No claim: skipped steps beside fewer steps, both against the longest full run."""
-    longest = max(row.num_steps for row in rows)
-    against = [row for row in rows if row.nfe and row.to_longest.psnr_db is not None]
-    skipped = [
-        f"{row.nfe} calls by r = {row.ratio} of {longest}: {row.to_longest.psnr_db:.1f}"
-        for row in against
-        if row.num_steps == longest
-    ]
-    fewer = [
-        f"{row.nfe} calls by {row.num_steps} full steps: {row.to_longest.psnr_db:.1f}" for row in against if row.is_full
-    ]
-    return f"PSNR, dB: {'; '.join([*skipped, *fewer])}", None
-
-
-def needs_constant_memory(rows: Sequence[Row], state: Mapping[str, int]) -> Verdict:
-    """The state is one number of latents, and the peaks are within ``MEMORY_TOLERANCE``."""
-    peaks = {row.label: row.host_mib if row.device_mib is None else row.device_mib for row in rows if row.nfe}
-    skipped = [peak for label, peak in peaks.items() if label in state and peak is not None]
-    near = max(skipped) - min(skipped) <= MEMORY_TOLERANCE * min(skipped)
-    said = "; ".join(f"{label}: {state[label]} latents of state, {peaks[label]:.0f} MiB at the peak" for label in state)
-    return said, near and len(set(state.values())) == 1
+    def judge(self, errors: Sequence[PredictionErrors]) -> list[Finding]:
+        """What the errors say of every claim."""
+        return [Finding(claim.text, claim.paper, *claim.rule(errors)) for claim in self.claims]
 
 
 TABLES = {
@@ -134,56 +113,113 @@ TABLES = {
         PaperTable(
             "predictor-order",
             "Predictor order: reuse, second, third",
-            Grid(ratios=(0, 1, 2, 3), predictors=("reuse", "lagrange-2", "zeus", "lagrange-3")),
+            Grid(ratios=(0, 1, 2, 3), predictors=("reuse", "lagrange-2", "zeus", "lagrange-3"), window=WITHOUT_WARM_UP),
             (
-                Claim("a second-order predictor is better than reuse", beats_reuse),
-                Claim("a third order does not help", gains_nothing_by_a_third_order),
+                Claim("a second-order predictor is better than reuse", rules.beats_reuse),
+                Claim("a third order does not help", rules.gains_nothing_by_a_third_order),
             ),
             every_model=True,
+            settings=_NO_WARM_UP,
+        ),
+        PaperTable(
+            "figure-3a",
+            "Figure 3a: first, second, third order over the outputs used just before",
+            Grid(ratios=(0, 1, 2, 3), predictors=ORDERS, window=WITHOUT_WARM_UP),
+            (
+                Claim(
+                    "a second order is better than a first, where one step is skipped", rules.gains_by_a_second_order
+                ),
+                Claim("a third order is worse than a second", rules.loses_by_a_third_order),
+            ),
+            settings=_NO_WARM_UP,
         ),
         PaperTable(
             "interleaving",
             "Reuse-only, predictor-only, interleaved",
             Grid(ratios=range(8), predictors=("reuse", "extrapolate", "zeus")),
             (
-                Claim("reuse-only is worse than interleaved", beats_reuse),
+                Claim("reuse-only is worse than interleaved", rules.beats_reuse),
                 Claim(
-                    f"predictor-only collapses at high r (here: below {COLLAPSED_DB:.0f} dB from r = {HIGH_RATIO} on)",
-                    collapses,
+                    f"predictor-only collapses at high r (here: below {rules.COLLAPSED_DB:.0f} dB from r = "
+                    f"{rules.HIGH_RATIO} on)",
+                    rules.collapses,
                 ),
             ),
         ),
         PaperTable(
             "solver-order",
             "Solver order: Euler, DPM-Solver++ 2 and 3",
-            Grid(ratios=(0, 2, 3), solvers=("euler", "dpmpp-2m", "dpmpp-3m")),
-            (Claim("which solver order loses least by skipping? (no claim known to us)", lists_solvers),),
+            Grid(ratios=(0, 2, 3), solvers=tuple(rules.SOLVER_ORDERS)),
+            (
+                Claim(
+                    "increasing solver order consistently improves LPIPS and FID", rules.improves_perception_with_order
+                ),
+                Claim(
+                    f"PSNR is unchanged by solver order (here: within {rules.SAME_DB:.0f} dB)",
+                    rules.keeps_psnr_with_order,
+                ),
+            ),
         ),
         PaperTable(
             "few-steps",
             "Few steps: 50, 25, 15",
-            Grid(ratios=(0, 2, 3), steps=(50, 25, 15)),
+            Grid(ratios=(0, 2, 3), steps=(50, 25, 15), window=PAPER_FEW_STEPS),
             (
-                Claim("how does skipping fare with few steps? (no claim known to us)", lists_steps),
+                Claim(
+                    "similarity is preserved or improved as steps shrink (here: PSNR falls by at most "
+                    f"{rules.SAME_DB:.0f} dB)",
+                    rules.keeps_similarity_with_fewer_steps,
+                ),
+                Claim(
+                    "calls of the denoiser",
+                    rules.needs_few_calls,
+                    "27, 16, 12 at 50, 25, 15 steps: at most 1.85x, 1.56x, 1.25x",
+                ),
                 Claim(
                     "are skipped steps better than fewer steps, against the longest full run? (our question)",
-                    lists_calls,
+                    rules.lists_calls,
                 ),
             ),
+            settings="steps 0 to 10 are full, and step 45 and all later ones",
         ),
         PaperTable(
             "parameterisation",
             "What the model predicts: epsilon, v, flow",
             Grid(ratios=(0, 2, 3, 4)),
-            (Claim("does skipping depend on what the model predicts? (no claim known to us)", lists_psnr),),
+            across=(
+                Claim(
+                    f"skipping works whatever the model predicts (here: {rules.VISIBLE_DB:.0f} dB or more)",
+                    rules.keeps_the_picture_on_every_model,
+                ),
+                Claim(
+                    f"it loses the same on every model (here: within {rules.SAME_DB:.0f} dB)",
+                    rules.loses_the_same_on_every_model,
+                ),
+            ),
             every_model=True,
         ),
         PaperTable(
             "memory",
             "Memory: r = 2 and r = 4",
             Grid(ratios=(0, 2, 4)),
-            (Claim("memory is O(1): it does not grow with r", needs_constant_memory),),
+            (Claim("memory is O(1): it does not grow with r", rules.needs_constant_memory),),
         ),
     )
 }
 """Name -> table."""
+
+_CLAIMS = (
+    Claim("a second order errs less than a first, right after a full step", beats_the_first_order),
+    Claim("a third order amplifies the error", amplifies_by_a_third_order),
+)
+FIGURES = {
+    figure.name: figure
+    for figure in (
+        ErrorFigure("figure-3b", "Figure 3b: the error of each prediction, step by step", _CLAIMS),
+        ErrorFigure(
+            "figure-3b-warm-up", "Figure 3b with warm-up: the error of each prediction", _CLAIMS, "default", _DEFAULT
+        ),
+    )
+}
+STUDIES: dict[str, PaperTable | ErrorFigure] = {**TABLES, **FIGURES}
+"""Name -> table or figure."""

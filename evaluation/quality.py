@@ -11,6 +11,8 @@ from zeus_trt.evaluation.perceptual import measure_fid, measure_lpips
 METRICS = ("psnr", "ssim", "latent-error", "temporal", "lpips", "fid")
 """Names of the metrics; temporal is measured on videos only, lpips and fid where their weights are on the machine."""
 
+_OTHERS = ("lpips=squeeze",)  # which are measured where they are asked for by name
+
 _SSIM_WINDOW = 11
 
 
@@ -23,7 +25,7 @@ class Quality:
         psnr_db: Mean over the images (the frames of videos) that are not equal; None where all are.
         ssim: Mean over images or frames; None below 11 pixels.
         temporal_psnr_db: PSNR of the differences of neighbouring frames; None for images, and where all are equal.
-        lpips: Mean LPIPS.
+        lpips: Mean LPIPS, of AlexNet unless ``lpips=squeeze`` was asked for.
         fid: FID between the two batches.
     """
 
@@ -39,9 +41,13 @@ UNMEASURED = Quality()
 
 
 def check_metrics(metrics: tuple[str, ...]) -> None:
-    """Raises ZeusError for a metric that is not one of ``METRICS``."""
-    if unknown := [name for name in metrics if name not in METRICS]:
-        raise ZeusError(f"metric: got {unknown[0]!r}; expected some of {', '.join(METRICS)}. Choose among these.")
+    """Raises ZeusError for an unknown metric, and for both kinds of LPIPS."""
+    if unknown := [name for name in metrics if name not in (*METRICS, *_OTHERS)]:
+        raise ZeusError(
+            f"metric: got {unknown[0]!r}; expected some of {', '.join((*METRICS, *_OTHERS))}. Choose among these."
+        )
+    if {"lpips", "lpips=squeeze"} <= set(metrics):
+        raise ZeusError("metric: got lpips and lpips=squeeze; expected one network for LPIPS. Leave one out.")
 
 
 def measure_quality(
@@ -74,6 +80,7 @@ def measure_quality(
         "temporal": ("temporal_psnr_db", lambda: None if images.ndim < 5
                      else _finite(measure_temporal_psnr(images, reference))),
         "lpips": ("lpips", lambda: measure_lpips(frames, reference_frames)),
+        "lpips=squeeze": ("lpips", lambda: measure_lpips(frames, reference_frames, "lpips=squeeze")),
         "fid": ("fid", lambda: measure_fid(frames, reference_frames)),
     }  # fmt: skip
     return Quality(**{field: measure() for field, measure in (measures[name] for name in metrics)})

@@ -14,6 +14,7 @@ from zeus_trt.runtime.noise import read_seed
 from zeus_trt.runtime.start import Start
 from zeus_trt.zeus_graph import Plan, Predictor, choose_plan, counts
 from zeus_trt.zeus_graph.plan_choice import Planner
+from zeus_trt.zeus_graph.window import Window
 
 _IMAGES = ("batch", "num_images")
 _OURS = {"scheduler", "num_steps", "num_inference_steps", "begin", "device"}  # not to be said twice
@@ -51,7 +52,7 @@ class Request:
     num_steps: int = 50
     plan: Plan | str | os.PathLike | None = None
     ratio: int | None = None
-    window: str | tuple[float, float] | None = None
+    window: str | Window | None = None
     preset: str | None = None
     predictor: str | Predictor | None = None
     batch: int = 1

@@ -8,13 +8,14 @@ from zeus_trt.zeus_graph.predictor import PREDICTORS, Predictor
 from zeus_trt.zeus_graph.sampling_program import SamplingProgram
 from zeus_trt.zeus_graph.solver_program import SolverProgram
 from zeus_trt.zeus_graph.trace import UntraceableError, trace
-from zeus_trt.zeus_graph.window import WINDOWS
+from zeus_trt.zeus_graph.window import WINDOWS, Ends
 
 __all__ = [
     "PREDICTORS",
     "PRESETS",
     "WINDOWS",
     "DriftPolicy",
+    "Ends",
     "OpenPolicy",
     "Plan",
     "Policy",

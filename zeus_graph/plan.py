@@ -1,6 +1,5 @@
 """Step plans: which evaluations of a trajectory call the denoiser."""
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -10,7 +9,7 @@ from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph.counts import MAX_STEPS, check_count, is_whole, show
 from zeus_trt.zeus_graph.predictor import Predictor
-from zeus_trt.zeus_graph.window import WINDOWS, Window, check_window
+from zeus_trt.zeus_graph.window import WINDOWS, Window, place_window
 
 Source = Literal["written", "uniform", "spread", "calibrated"]
 """Where a plan came from."""
@@ -99,15 +98,14 @@ class Plan:
             length: Evaluations of the whole trajectory, 1 to ``MAX_STEPS``.
             ratio: Skipped steps after each full one; 0 makes every step full.
             window: Fractions of the steps that stay full at the start and at the
-                end, rounded up. At least the first two and the last step are full.
+                end, rounded up, or ``Ends``. At least the first two and the last step are full.
 
         Raises:
             ZeusError: A number or a fraction out of range.
         """
         length = check_count("length", length, 1, MAX_STEPS)
         ratio = check_count("ratio", ratio, 0)
-        head, tail = (_ceil(fraction, length) for fraction in check_window(window))
-        low, high = max(head, 1), length - max(tail, 1)
+        low, high = place_window(window, length)
         full = (i < low or i >= high or (i - low) % (ratio + 1) == 0 for i in range(length))
         return cls(_alternate(tuple(full)), source="uniform")
 
@@ -261,10 +259,6 @@ def _join_ranges(steps: Sequence[int]) -> str:
         else:
             runs.append([step])
     return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
-
-
-def _ceil(fraction: float, num_steps: int) -> int:
-    return math.ceil(fraction * num_steps - 1e-9)  # 0.14 * 50 is 7.000000000000001
 
 
 def _read_indices(full_steps: Any, num_steps: int) -> set[int]:

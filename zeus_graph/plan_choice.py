@@ -60,8 +60,8 @@ def choose_plan(
     Args:
         plan: A plan, as ``load_plan`` takes it, or a function that makes a plan for a number of evaluations.
         ratio: Skipped steps after each full one, instead of ``plan``; 3 by default.
-        window: Steps that stay full at both ends, beside ``ratio`` or ``preset``: a name of ``WINDOWS`` or two
-            fractions.
+        window: Steps that stay full at both ends, beside ``ratio`` or ``preset``: text that
+            ``read_window`` reads, two fractions, or ``Ends``.
         preset: A name of ``PRESETS``, instead of ``ratio``.
         predictor: The rule that fills skipped steps; a calibrated plan has its own.
 

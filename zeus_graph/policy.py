@@ -115,8 +115,8 @@ class StaticPolicy:
 class OpenPolicy:
     """A plan whose steps ahead may be made full at any time, such as where another expert takes over.
 
-    It keeps up to six outputs, of one shape. Where an output has another shape it begins anew, and the next step is
-    full too: one output makes no line.
+    It keeps up to six outputs, eight for local-3, of one shape. Where an output has another shape it begins anew, and
+    the next step is full too: one output makes no line.
 
     Args:
         plan: The plan, with its predictor.
@@ -163,7 +163,8 @@ class OpenPolicy:
         self._kept[step] = output
         if self.plan.is_full(step):
             self._full.append(step)
-        needed = {*self._full, self._full[-1] - 1, step}
+        reach, t = self.plan.rule.reach, self._full[-1]
+        needed = {*self._full, *range(t - reach, t), *range(step - reach + 1, step + 1)}
         self._kept = {source: kept for source, kept in self._kept.items() if source in needed}
 
 

@@ -8,10 +8,10 @@ psi_t is the output at the full step t, ``before`` the step just before t, ``pre
 the full step before t, and j = 1, 2, ... counts the skipped steps after t.
 """
 
-import re
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from zeus_trt import strict_json
@@ -104,13 +104,25 @@ def _extrapolate(skip: _Skip) -> Row:
 
 def _lagrange(skip: _Skip, order: int) -> Row:
     """Lagrange polynomial through the ``order`` most recent full outputs (fewer while there are fewer)."""
-    nodes = skip.full_steps[-order:]
+    return _interpolate(skip, skip.full_steps[-order:], f"lagrange-{order}")
+
+
+def _local(skip: _Skip, order: int) -> Row:
+    """Lagrange polynomial through the outputs used at t and the ``order - 1`` steps before it.
+
+    It is the chained one through the outputs used at the last ``order`` steps, in closed form: a prediction lies on the
+    polynomial through the outputs that made it.
+    """
+    return _interpolate(skip, range(max(skip.t - order + 1, skip.full_steps[0]), skip.t + 1), f"local-{order}")
+
+
+def _interpolate(skip: _Skip, nodes: Sequence[int], rule: str) -> Row:
     row = {}
     for node in nodes:
         weight = 1.0
         for other in nodes:
             if other != node:
-                spacing = skip.measure(f"lagrange-{order}", other, node)
+                spacing = skip.measure(rule, other, node)
                 weight *= (skip.grid[skip.step] - skip.grid[other]) / spacing
         row[node] = weight
     return row
@@ -122,9 +134,14 @@ _INTERLEAVED: dict[str, Callable[[_Skip], Row]] = {
     "zeus-previous-full": _zeus_previous_full,
     "linear-grid": _linear_grid,
 }
-_LAGRANGE = re.compile(r"lagrange-([234])")
-PREDICTORS = (*_INTERLEAVED, "reuse", "extrapolate", "lagrange-2", "lagrange-3", "lagrange-4")
-"""Names that ``Predictor.parse`` takes; linear-grid and lagrange-k also with ``@`` and an abscissa."""
+_POLYNOMIALS: dict[str, Callable[[_Skip], Row]] = {
+    **{f"lagrange-{order}": partial(_lagrange, order=order) for order in (2, 3, 4)},
+    **{f"local-{order}": partial(_local, order=order) for order in (1, 2, 3)},
+}
+PREDICTORS = (*_INTERLEAVED, "reuse", "extrapolate", *_POLYNOMIALS)
+"""Names that ``Predictor.parse`` takes; linear-grid, lagrange-k and local-k also with ``@`` and an abscissa."""
+
+_NEEDS_ONE = ("reuse", "local-1")  # full steps; the other rules need two
 
 
 @dataclass(frozen=True)
@@ -133,7 +150,7 @@ class Predictor:
 
     Args:
         name: One of ``PREDICTORS``, or ``table``.
-        abscissa: What linear-grid and lagrange-k measure distances in: ``index``,
+        abscissa: What linear-grid, lagrange-k and local-k measure distances in: ``index``,
             ``timestep`` or ``sigma``. The others ignore it.
         table: For ``table`` only: skipped step -> weights over past full steps; a copy is kept.
 
@@ -183,6 +200,11 @@ class Predictor:
         """A predictor of explicit rows: skipped step -> {past full step: weight}."""
         return cls("table", table=table)
 
+    @property
+    def reach(self) -> int:
+        """How many steps just before the last full one it reads, at most, besides full steps."""
+        return 2 if self.name == "local-3" else 1
+
     def rows(self, plan: "Plan", grid: Sequence[float] | None = None) -> tuple[Row | None, ...]:
         """One row per step of ``plan``: None at full steps, weights over earlier steps at skipped ones.
 
@@ -220,15 +242,15 @@ class Predictor:
             return self._table_row(skip)
         if self.name == "reuse" or (self.name in _INTERLEAVED and skip.letter == "R"):
             return {skip.t: 1.0}
-        if len(skip.full_steps) < 2:
+        if len(skip.full_steps) < 2 and self.name not in _NEEDS_ONE:
             raise ZeusError(
                 f"predictor {self}: got one full step before step {skip.step}; expected two. "
                 "Begin the plan with FF, or use the predictor reuse."
             )
         if self.name == "extrapolate":
             return _extrapolate(skip)
-        if match := _LAGRANGE.fullmatch(self.name):
-            return _lagrange(skip, int(match[1]))
+        if self.name in _POLYNOMIALS:
+            return _POLYNOMIALS[self.name](skip)
         return _INTERLEAVED[self.name](skip)
 
     def _table_row(self, skip: _Skip) -> Row:
@@ -266,13 +288,13 @@ class Predictor:
 
 
 def _uses_grid(name: str) -> bool:
-    return name == "linear-grid" or _LAGRANGE.fullmatch(name) is not None
+    return name == "linear-grid" or name in _POLYNOMIALS
 
 
 def _refuse(found: Any) -> ZeusError:
     return ZeusError(
         f"predictor: got {show(found)}; expected one of {', '.join(PREDICTORS)} "
-        f"(linear-grid and lagrange-k also with @{', @'.join(ABSCISSAE)}). Choose one of these."
+        f"(linear-grid, lagrange-k and local-k also with @{', @'.join(ABSCISSAE)}). Choose one of these."
     )
 
 

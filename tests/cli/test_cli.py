@@ -75,6 +75,8 @@ def test_plan():
     ]
     assert last_json(call("plan", "--nfe", 18, "--json"))["nfe"] == 18
     assert last_json(call("plan", "--window", "flow", "--json"))["nfe"] == 20
+    few = ("--steps", 25, "--preset", "medium", "--window", "first:11,from:45")
+    assert last_json(call("plan", *few, "--json"))["full_steps"] == [*range(11), 13, 16, 19, 22, 24]
     assert last_json(call("plan", "--plan", "ffxf", "--json"))["steps"] == "FFXF"
 
 

@@ -79,6 +79,8 @@ def test_lpips_and_fid_say_what_they_miss(monkeypatch, tmp_path):
     )
     monkeypatch.setattr(perceptual.importlib.util, "find_spec", lambda name: name)
     assert "needs the weights" in perceptual.explain_absence("fid")
+    assert "needs the weights alexnet-owt" in perceptual.explain_absence("lpips")
+    assert "needs the weights squeezenet1_1" in perceptual.explain_absence("lpips=squeeze")
     assert perceptual.explain_absence("psnr") is None
     images = torch.rand(2, 1, 16, 16)
     assert perceptual.measure_lpips(images, images) is None
@@ -102,14 +104,33 @@ def test_lpips_and_fid_are_given_rgb_in_their_ranges(monkeypatch):
         def compute(self):
             return torch.tensor(3.0)
 
-    monkeypatch.setattr(perceptual, "explain_absence", lambda metric: None)
-    monkeypatch.setattr(perceptual, "_load_lpips", Metric)
+    networks = []
+    monkeypatch.setattr(perceptual.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(perceptual.Path, "is_file", lambda path: True)
+    monkeypatch.setattr(perceptual, "_load_lpips", lambda network: networks.append(network) or Metric())
     monkeypatch.setattr(perceptual, "_load_fid", Metric)
     images = torch.linspace(-2, 2, 500 * 64).reshape(500, 1, 8, 8)
     assert perceptual.measure_lpips(images, images) == 0.25
+    assert perceptual.measure_lpips(images, images, "lpips=squeeze") == 0.25
+    assert networks == ["alex", "squeeze"]
+    assert perceptual.explain_absence("fid", 499) == "fid: not measured: needs 500 images or more, and there are 499"
+    assert perceptual.explain_absence("fid", 500) is None
     assert perceptual.measure_fid(images[:499], images[:499]) is None
     assert perceptual.measure_fid(images, images) == 3.0
-    assert seen == [((500, 3, 8, 8), -1.0, 1.0), ((500, 3, 8, 8), 0.0, 1.0), ((500, 3, 8, 8), 0.0, 1.0)]
+    assert seen == [
+        ((500, 3, 8, 8), -1.0, 1.0),
+        ((500, 3, 8, 8), -1.0, 1.0),
+        ((500, 3, 8, 8), 0.0, 1.0),
+        ((500, 3, 8, 8), 0.0, 1.0),
+    ]
+
+
+def test_one_network_for_lpips():
+    images = torch.rand(2, 1, 16, 16)
+    with pytest.raises(ZeusError, match="metric: got lpips and lpips=squeeze; expected one network"):
+        measure_quality(images, images, images, images, ("lpips", "lpips=squeeze"))
+    with pytest.raises(ZeusError, match="metric: got 'lpips=vgg'; expected some of psnr"):
+        measure_quality(images, images, images, images, ("lpips=vgg",))
 
 
 def test_the_loaders_are_those_of_torchmetrics(monkeypatch):
@@ -119,5 +140,5 @@ def test_the_loaders_are_those_of_torchmetrics(monkeypatch):
     fake = types.SimpleNamespace
     monkeypatch.setattr(lpip, "LearnedPerceptualImagePatchSimilarity", lambda **options: fake(**asked, **options))
     monkeypatch.setattr(fid, "FrechetInceptionDistance", lambda **options: fake(**options))
-    assert perceptual._load_lpips.__wrapped__().net_type == "squeeze"
+    assert perceptual._load_lpips.__wrapped__("alex").net_type == "alex"
     assert perceptual._load_fid.__wrapped__().feature_extractor_weights_path.endswith("6726825d.pth")

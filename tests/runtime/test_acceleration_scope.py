@@ -282,6 +282,12 @@ def test_attention_processors_that_keep_nothing_do_not():
     assert fast.report.plan == Plan.uniform(12, 3).steps
 
 
+def test_a_window_in_numbers_of_steps():
+    with accelerate(make(DDIM()), ratio=2, window="first:4,last:2") as fast:
+        ask(fast)
+    assert fast.report.plan == "FFFFXRFXRFFF"
+
+
 def test_guidance_that_a_callback_cuts_off():
     from diffusers.callbacks import SDCFGCutoffCallback
 

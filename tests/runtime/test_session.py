@@ -312,6 +312,7 @@ def test_a_plan_is_asked_for_in_few_words(tmp_path):
         ({"ratio": 2}, Plan.uniform(20, 2)),
         ({"ratio": 2, "window": "none"}, Plan.uniform(20, 2, (0.0, 0.0))),
         ({"preset": "turbo", "window": (0.1, 0.2)}, Plan.uniform(20, 4, (0.1, 0.2))),
+        ({"ratio": 2, "window": "first:6,last:3"}, Plan("FFFFFFXRFXRFXRFXRFFF")),
         ({"plan": "FF" + "XRF" * 6}, Plan("FF" + "XRF" * 6)),
         ({"plan": "medium"}, Plan.uniform(20, 2)),
         ({"plan": tmp_path / "plan.json"}, Plan.uniform(20, 2)),

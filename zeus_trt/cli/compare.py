@@ -16,7 +16,7 @@ from zeus_trt.errors import escape
 @click.option(
     "--ratios", type=Numbers(), default="0,2,3,4", show_default=True, help="Skipped steps after each full one."
 )
-@click.option("--window", help="Steps that stay full at both ends of the ratios: default, flow, none, or 0.2,0.1.")
+@click.option("--window", help="Full steps at the ends of the ratios: default, flow, none, 0.2,0.1 or first:11,last:5.")
 @click.option("--plans", type=Names(), default=(), help="More plans: medium, FFXRF, ... or JSON files.")
 @click.option(
     "--predictors", "--predictor", type=Names(), help="Fill skipped steps.  [default: zeus, or the plan's own]"
@@ -24,7 +24,7 @@ from zeus_trt.errors import escape
 @click.option("--steps", type=Numbers(1), default="50", show_default=True, help="Solver steps.")
 @click.option("--solvers", default="default", show_default=True, type=Names(), help="Such as euler,dpmpp-2m.")
 @click.option("--peers", type=Names(), default=(), help="Caches to compare with, such as taylorseer,pab or pab=3.")
-@click.option("--metrics", type=Names(), help="Some of psnr,ssim,latent-error,temporal,lpips,fid; all by default.")
+@click.option("--metrics", type=Names(), help="Some of psnr,ssim,latent-error,temporal,lpips (or lpips=squeeze),fid.")
 @click.option("--prompts", type=click.Path(path_type=Path), help="File with a prompt per line, for pipelines.")
 @click.option("--label", "--labels", "labels", type=Numbers(), help="Class of every image, or one each: 7 or 0,1.")
 @click.option("--num-images", type=click.IntRange(1), default=8, show_default=True)

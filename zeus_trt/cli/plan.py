@@ -15,7 +15,7 @@ from zeus_trt.cli.options import writes
 @click.option("--steps", type=int, help="Evaluations of the denoiser.  [default: 50, or as many as --plan has]")
 @click.option("--ratio", type=int, help="Skipped steps after each full one.  [default: 3]")
 @click.option("--preset", help="medium, fast or turbo, instead of --ratio.")
-@click.option("--window", help="default, flow, none, or 0.2,0.1.  [default: default]")
+@click.option("--window", help="default, flow, none, 0.2,0.1 or first:11,last:5.  [default: default]")
 @click.option("--nfe", type=int, help="Spread this many full steps evenly, instead of --ratio.")
 @click.option("--plan", "plan_text", help="Describe this plan instead: FFFFXRFXRF, or a .json of calibrate.")
 @click.option("--scheduler", type=click.Path(path_type=Path), help="diffusers scheduler config: a file, or its folder.")

@@ -24,7 +24,7 @@ from zeus_trt.cli.options import Number, Numbers, Size, Text, guidance_option, p
 @click.option("--seed", default=0, show_default=True, help="Image k has the noise of seed + k.")
 @click.option("--ratio", type=int, help="Skipped steps after each full one; 0 skips none.  [default: 3]")
 @click.option("--plan", help="Step plan instead of --ratio: FFFFXRFXRF, or a .json of calibrate.")
-@click.option("--window", help="Steps that stay full at both ends: default, flow, none, or 0.2,0.1.")
+@click.option("--window", help="Full steps at both ends: default, flow, none, 0.2,0.1 or first:11,last:5.")
 @click.option("--preset", help="medium, fast or turbo, instead of --ratio.")
 @click.option("--predictor", help="Rule that fills skipped steps.  [default: zeus, or a calibrated plan's own]")
 @click.option("--engine", type=click.Path(path_type=Path), help="For pipelines: its bundle, to be run.")
