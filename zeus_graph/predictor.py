@@ -3,21 +3,18 @@
 Every rule is linear in outputs used at earlier steps, so a rule is data: for each
 skipped step a row ``{earlier step: weight}`` over the outputs *used* there, full or
 predicted. Step mode adds tensors by these rows, and folding multiplies matrices by them.
-
-psi_t is the output at the full step t, ``before`` the step just before t, ``previous``
-the full step before t, and j = 1, 2, ... counts the skipped steps after t.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph.counts import show
 from zeus_trt.zeus_graph.row_table import Row, read_table
+from zeus_trt.zeus_graph.rules import INTERLEAVED, POLYNOMIALS, Skip, extrapolate
 
 if TYPE_CHECKING:
     from zeus_trt.zeus_graph.plan import Plan
@@ -35,110 +32,7 @@ class _File:
     rows: dict[int, dict[int, float]] | None = None
 
 
-@dataclass(frozen=True)
-class _Skip:
-    """Where a skipped step stands: enough for every rule."""
-
-    step: int
-    letter: str
-    full_steps: Sequence[int]  # all full steps before it, in order
-    grid: Sequence[float]  # abscissa of every step
-
-    @property
-    def t(self) -> int:
-        return self.full_steps[-1]
-
-    @property
-    def j(self) -> int:
-        return self.step - self.t
-
-    @property
-    def before(self) -> int:
-        return self.t - 1
-
-    @property
-    def previous(self) -> int:
-        return self.full_steps[-2]
-
-    def measure(self, rule: str, start: int, end: int) -> float:
-        """The distance of two steps on the grid; raises ZeusError where it is zero."""
-        spacing = self.grid[end] - self.grid[start]
-        if spacing == 0:
-            raise ZeusError(
-                f"predictor {rule}: got equal abscissae at steps {start} and {end}; expected distinct ones. This "
-                f"solver repeats timesteps: use {rule}@index."
-            )
-        return spacing
-
-
-def _line(t: int, other: int, slope: float = 1.0) -> Row:
-    return {t: 1.0 + slope, other: -slope}
-
-
-def _zeus(skip: _Skip) -> Row:
-    """2 psi_t - q_t: q_t is the previous full output after two or more skips, else the one before t."""
-    wide = skip.t - skip.previous > 2
-    return _line(skip.t, skip.previous if wide else skip.before)
-
-
-def _zeus_paper(skip: _Skip) -> Row:
-    """ZEUS eq. 1 and 4: 2 psi_t - psi_(t+1), one value for every extrapolated step of a block."""
-    return _line(skip.t, skip.before)
-
-
-def _zeus_previous_full(skip: _Skip) -> Row:
-    """2 psi_t - psi_previous."""
-    return _line(skip.t, skip.previous)
-
-
-def _linear_grid(skip: _Skip) -> Row:
-    """psi_t + rho (psi_t - before_t), rho the ratio of the grid's spacings after and before t."""
-    spacing = skip.measure("linear-grid", skip.before, skip.t)
-    return _line(skip.t, skip.before, (skip.grid[skip.t + 1] - skip.grid[skip.t]) / spacing)
-
-
-def _extrapolate(skip: _Skip) -> Row:
-    """(j+1) psi_t - j before_t: the paper's predictor-only scheme, chained in closed form."""
-    return _line(skip.t, skip.before, float(skip.j))
-
-
-def _lagrange(skip: _Skip, order: int) -> Row:
-    """Lagrange polynomial through the ``order`` most recent full outputs (fewer while there are fewer)."""
-    return _interpolate(skip, skip.full_steps[-order:], f"lagrange-{order}")
-
-
-def _local(skip: _Skip, order: int) -> Row:
-    """Lagrange polynomial through the outputs used at t and the ``order - 1`` steps before it.
-
-    It is the chained one through the outputs used at the last ``order`` steps, in closed form: a prediction lies on the
-    polynomial through the outputs that made it.
-    """
-    return _interpolate(skip, range(max(skip.t - order + 1, skip.full_steps[0]), skip.t + 1), f"local-{order}")
-
-
-def _interpolate(skip: _Skip, nodes: Sequence[int], rule: str) -> Row:
-    row = {}
-    for node in nodes:
-        weight = 1.0
-        for other in nodes:
-            if other != node:
-                spacing = skip.measure(rule, other, node)
-                weight *= (skip.grid[skip.step] - skip.grid[other]) / spacing
-        row[node] = weight
-    return row
-
-
-_INTERLEAVED: dict[str, Callable[[_Skip], Row]] = {
-    "zeus": _zeus,
-    "zeus-paper": _zeus_paper,
-    "zeus-previous-full": _zeus_previous_full,
-    "linear-grid": _linear_grid,
-}
-_POLYNOMIALS: dict[str, Callable[[_Skip], Row]] = {
-    **{f"lagrange-{order}": partial(_lagrange, order=order) for order in (2, 3, 4)},
-    **{f"local-{order}": partial(_local, order=order) for order in (1, 2, 3)},
-}
-PREDICTORS = (*_INTERLEAVED, "reuse", "extrapolate", *_POLYNOMIALS)
+PREDICTORS = (*INTERLEAVED, "reuse", "extrapolate", *POLYNOMIALS)
 """Names that ``Predictor.parse`` takes; linear-grid, lagrange-k and local-k also with ``@`` and an abscissa."""
 
 _NEEDS_ONE = ("reuse", "local-1")  # full steps; the other rules need two
@@ -237,10 +131,10 @@ class Predictor:
                 f"predictor {self}: got {0 if grid is None else len(grid)} {self.abscissa}s; expected at least "
                 f"{step + 1}. Give the schedule's {self.abscissa}s, or use @index."
             )
-        skip = _Skip(step, letter, full_steps, grid)
+        skip = Skip(step, letter, full_steps, grid)
         if self.table is not None:
             return self._table_row(skip)
-        if self.name == "reuse" or (self.name in _INTERLEAVED and skip.letter == "R"):
+        if self.name == "reuse" or (self.name in INTERLEAVED and skip.letter == "R"):
             return {skip.t: 1.0}
         if len(skip.full_steps) < 2 and self.name not in _NEEDS_ONE:
             raise ZeusError(
@@ -248,12 +142,12 @@ class Predictor:
                 "Begin the plan with FF, or use the predictor reuse."
             )
         if self.name == "extrapolate":
-            return _extrapolate(skip)
-        if self.name in _POLYNOMIALS:
-            return _POLYNOMIALS[self.name](skip)
-        return _INTERLEAVED[self.name](skip)
+            return extrapolate(skip)
+        if self.name in POLYNOMIALS:
+            return POLYNOMIALS[self.name](skip)
+        return INTERLEAVED[self.name](skip)
 
-    def _table_row(self, skip: _Skip) -> Row:
+    def _table_row(self, skip: Skip) -> Row:
         row = (self.table or {}).get(skip.step)
         if not row:
             raise ZeusError(
@@ -288,7 +182,7 @@ class Predictor:
 
 
 def _uses_grid(name: str) -> bool:
-    return name == "linear-grid" or name in _POLYNOMIALS
+    return name == "linear-grid" or name in POLYNOMIALS
 
 
 def _refuse(found: Any) -> ZeusError:
