@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -87,6 +87,9 @@ def load(path: str | os.PathLike, thing: str) -> Any:
     return strict_json.decode(strict_json.read_bytes(path, thing, advice=advice), thing, advice=advice)
 
 
+P = TypeVar("P", bound="Program")
+
+
 @dataclass(frozen=True, eq=False)
 class Program:
     """Numbers that are written as a JSON file with their fingerprint: the fields of a subclass."""
@@ -104,7 +107,7 @@ class Program:
         return {**self._content(), "fingerprint": self.fingerprint}
 
     @classmethod
-    def from_json(cls, data: Any) -> Self:
+    def from_json(cls: type[P], data: Any) -> P:
         """Reads what ``to_json`` wrote.
 
         Raises:
@@ -124,7 +127,7 @@ class Program:
         save(path, self.to_json())
 
     @classmethod
-    def load(cls, path: str | os.PathLike) -> Self:
+    def load(cls: type[P], path: str | os.PathLike) -> P:
         """Reads a file that ``save`` wrote; raises ZeusError for any other."""
         return cls.from_json(load(path, cls._thing))
 

@@ -1,6 +1,6 @@
 """The precisions that a graph can have."""
 
-from enum import StrEnum
+from enum import Enum
 
 import torch
 
@@ -10,7 +10,7 @@ METADATA = "zeus_trt.precision"
 """Key of the precision among the metadata of an ONNX graph."""
 
 
-class Precision(StrEnum):
+class Precision(str, Enum):
     """What most of a graph's weights are: IEEE halves, bfloat16, or 8-bit numbers with scales."""
 
     FP32 = "fp32"
@@ -18,6 +18,8 @@ class Precision(StrEnum):
     BF16 = "bf16"
     INT8 = "int8"
     FP8 = "fp8"
+
+    __str__ = str.__str__  # its value, as StrEnum of Python 3.11 has it
 
     @property
     def dtype(self) -> torch.dtype:
