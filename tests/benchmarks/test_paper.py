@@ -198,6 +198,7 @@ def test_errors_of_predictions_are_those_of_the_run(digits_bundle):
     assert found.mse[step] == pytest.approx(float((outputs[step] - real).double().square().mean()), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_figure_is_run_written_and_resumed(digits_bundle, tmp_path):
     bundle = digits_bundle("unet-flow")
     words = ["figure-3b", "--model", str(bundle), "--num-images", "1", "--guidance-scale", "1", "-o", str(tmp_path)]
