@@ -35,6 +35,7 @@ class Session:
             runs the bundle's graph; or ``auto``, the first of these that runs here.
         device: Where it runs, such as ``cuda:1``; by default a GPU if there is one, else the CPU.
         cuda_graph, trust_engines: As in ``choose_engine``.
+        precision: That of the graph, of a bundle with several; by default its first.
 
     Raises:
         ZeusError: The bundle is incomplete or changed, or a library is missing.
@@ -50,18 +51,21 @@ class Session:
         device: str | torch.device | None = None,
         cuda_graph: bool = False,
         trust_engines: bool | None = None,
+        precision: str | None = None,
     ):
         expect("bundle", bundle, (str, Path, Bundle), "a folder or an opened bundle")
         expect("engine", engine, (Callable, type(None)), "a denoiser; name a backend instead to open one")
         if scheduler is not None and not hasattr(scheduler, "set_timesteps"):
             raise ZeusError(f"scheduler: got {type(scheduler).__name__}; expected a scheduler of diffusers. Change it.")
         self.bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
-        if engine is not None and (backend != "auto" or cuda_graph):
-            asked = f"the backend {backend}" if backend != "auto" else "cuda_graph"
+        if engine is not None and (backend != "auto" or cuda_graph or precision):
+            asked = f"the backend {backend}" if backend != "auto" else "cuda_graph" if cuda_graph else "a precision"
             raise ZeusError(f"engine: got one, and {asked}; expected either. Leave one of them out.")
         self.engine: Denoiser
         if engine is None:
-            self.engine, self.backend_reason = choose_engine(self.bundle, backend, device, cuda_graph, trust_engines)
+            self.engine, self.backend_reason = choose_engine(
+                self.bundle, backend, device, cuda_graph, trust_engines, precision
+            )
         else:
             self.engine, self.backend_reason = engine, "given"
         info = getattr(self.engine, "info", None)

@@ -1,5 +1,6 @@
 """A real bundle, made in milliseconds: a graph of two operators with external weights, a scheduler, a stored solver."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -56,13 +57,17 @@ def make_manifest() -> Manifest:
     )  # fmt: skip
 
 
-def write_bundle(folder: Path) -> Path:
-    """Writes the bundle into a new folder."""
-    (folder / GRAPH).parent.mkdir(parents=True)
-    (folder / GRAPH).write_bytes(make_graph().SerializeToString())
-    (folder / f"{GRAPH}.data").write_bytes(np.full(LATENTS, 0.1, np.float32).tobytes())
+def write_bundle(folder: Path, **scales: float) -> Path:
+    """Writes the bundle into a new folder; ``scales`` is what further graphs multiply with, by precision."""
+    manifest = make_manifest()
+    for precision, scale in {"fp32": 0.1, **scales}.items():
+        graph = folder / graph_name(precision)
+        graph.parent.mkdir(parents=True)
+        graph.write_bytes(make_graph().SerializeToString())
+        graph.with_name("denoiser.onnx.data").write_bytes(np.full(LATENTS, scale, np.float32).tobytes())
     write_solvers(diffusers.EulerDiscreteScheduler(), (STEPS,), folder)
-    seal(make_manifest(), folder)
+    graphs = (*manifest.graphs, *(Graph(Precision(precision)) for precision in scales))
+    seal(dataclasses.replace(manifest, graphs=graphs), folder)
     return folder
 
 

@@ -3,10 +3,12 @@
 import shutil
 
 import pytest
+import torch
 from checkout import edit_json
+from small_bundle import LATENTS, write_bundle
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime import Bundle, Manifest
+from zeus_trt.runtime import Bundle, Manifest, Session
 
 
 @pytest.fixture
@@ -32,6 +34,17 @@ def test_a_moved_bundle_opens(bundle):
         *(f"solvers/{n}.json" for n in (20, 30, 50)),
     }
     assert Manifest.from_json(opened.manifest.to_json()) == opened.manifest
+
+
+def test_a_session_runs_the_graph_of_the_precision_that_is_asked_for(tmp_path):
+    bundle = Bundle.open(write_bundle(tmp_path / "two", int8=0.2))
+    call = {"sample": torch.ones(1, *LATENTS), "timestep": torch.zeros(1)}
+    for asked, scale in ((None, 0.1), ("fp32", 0.1), ("int8", 0.2)):
+        with Session(bundle, backend="onnxruntime", precision=asked) as session:
+            torch.testing.assert_close(session.engine(**call), torch.full((1, *LATENTS), scale))
+    assert bundle.describe().count("not measured") == 1
+    with pytest.raises(ZeusError, match="got fp16 for a bundle with graphs in fp32, int8; expected one of these"):
+        Session(bundle, backend="onnxruntime", precision="fp16")
 
 
 @pytest.mark.parametrize(
