@@ -33,7 +33,7 @@ def compare(name, num_steps, plan, predictor="zeus"):
     """Asserts that program mode equals step mode, or that both refuse the predictor; returns the program."""
     make, tolerance = SOLVERS[name]
     if tolerance == FLOAT32:
-        tolerance *= CHAINED_SLACK.get((predictor, num_steps), 1.0)
+        tolerance *= CHAINED_SLACK.get((str(predictor), num_steps), 1.0)
     solver = traced(name, num_steps)
     rule = Predictor.parse(predictor)
     grid = solver.sigmas if rule.abscissa == "sigma" else solver.timesteps
