@@ -43,7 +43,7 @@ class OnnxRuntimeEngine(Engine):
         onnx: The graph; its weights are beside it.
         provider: Execution provider. A provider that the session does not end up with is
             an error, never a silent fallback.
-        num_threads: Threads of one call; all physical cores by default.
+        num_threads: Threads of one call; by default as many as torch uses.
         device_index: Which GPU, for the CUDA provider.
 
     Raises:
@@ -65,7 +65,7 @@ class OnnxRuntimeEngine(Engine):
             )
         device = torch.device("cuda", device_index) if provider == "CUDAExecutionProvider" else torch.device("cpu")
         options = ort.SessionOptions()
-        options.intra_op_num_threads = num_threads or 0
+        options.intra_op_num_threads = num_threads or torch.get_num_threads()
         options.log_severity_level = 4  # its errors are raised; its own lines show names from the graph unescaped
         settings = {"device_id": device_index} if device.type == "cuda" else {}
         try:
