@@ -93,7 +93,7 @@ def test_ctrl_c_in_the_middle(bundle, tiny_model, command):
     try:
         while process.poll() is None and list_files(bundle.parent) == before:
             time.sleep(0.02)
-        time.sleep(0.1)
+        time.sleep(0.5 if command == "export" else 0.1)  # of a build that takes a second
         assert list_files(bundle.parent) != before, "it ended before it was interrupted"
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the whole group
         _, stderr = process.communicate(timeout=60)
