@@ -23,21 +23,22 @@ def map_parameters(program: torch.export.ExportedProgram, model: Any, prefix: st
         prefix: Of the parameters in ``program``, which is left out.
     """
     initializers = {name: value.const_value for name, value in model.graph.initializers.items()}
-    by_numbers: dict[tuple[int, bytes], list[str]] = {}
+    by_sample: dict[tuple[int, bytes], list[str]] = {}
     for name, value in initializers.items():
         if value.size > 1:
-            by_numbers.setdefault(_sample(_to_bytes(value)), []).append(name)
-    found = {}
-    for name, tensor in program.state_dict.items():
-        short = name.removeprefix(prefix)
+            by_sample.setdefault(_sample(_to_bytes(value)), []).append(name)
+
+    def find(name: str, tensor: torch.Tensor) -> dict[str, Any] | None:
         if name in initializers:
-            found[short] = {"initializer": name, "transposed": False}
-            continue
+            return {"initializer": name, "transposed": False}
         for numbers, transposed in _list_forms(tensor):
-            for other in by_numbers.get(_sample(numbers), ()):
+            for other in by_sample.get(_sample(numbers), ()):
                 if np.array_equal(numbers, _to_bytes(initializers[other])):
-                    found.setdefault(short, {"initializer": other, "transposed": transposed})
-    return found
+                    return {"initializer": other, "transposed": transposed}
+        return None
+
+    found = ((name.removeprefix(prefix), find(name, tensor)) for name, tensor in program.state_dict.items())
+    return {name: place for name, place in found if place}
 
 
 def write_parameters(found: Mapping[str, Mapping[str, Any]], path: Path) -> None:
