@@ -235,6 +235,7 @@ def main(
             run = run_figure if isinstance(table, ErrorFigure) else run_table
             outcomes.append(run(table, model, output / name, options, **given))
         source = [word for model in models for word in ("--model", model)] + ["--digits"] * (digits or not models)
+        source += [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]
         command = ["python", "benchmarks/paper.py", table.name, *source, "--num-images", str(num_images)]
         pages.append(write_page(outcomes, output, shlex.join(command), num_images))
         click.echo((output / f"{table.name}.md").read_text(encoding="utf-8"))
