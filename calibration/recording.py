@@ -1,7 +1,8 @@
 """The engine calls of a run, kept in files: the inputs that a quantizer reads, and the outputs to compare with."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,10 +38,11 @@ class Recording:
 
     Args:
         folder: Where the files go.
+        steps: The steps whose calls are kept.
     """
 
-    def __init__(self, folder: Path):
-        self._folder = folder
+    def __init__(self, folder: Path, steps: Collection[int]):
+        self._folder, self.steps = folder, frozenset(steps)
         self.calls: list[Call] = []
 
     def keep(self, tensor: torch.Tensor) -> str:
@@ -66,24 +68,34 @@ class Recording:
 
 
 class Recorder:
-    """An engine that keeps its calls. ``tag`` says which step they belonged to.
+    """An engine that keeps its calls, while it has a place for them. ``tag`` says which step they belonged to.
 
     Args:
         engine: The engine that is called.
-        recording: Takes the calls.
     """
 
-    def __init__(self, engine: Denoiser, recording: Recording):
-        self._engine, self._recording = engine, recording
+    def __init__(self, engine: Denoiser):
+        self._engine = engine
+        self._recording: Recording | None = None
         self._new: list[tuple[int, dict[str, str], str]] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
+    @contextmanager
+    def into(self, recording: Recording) -> Iterator[None]:
+        """Keeps the calls of the block in ``recording``."""
+        self._recording = recording
+        try:
+            yield
+        finally:
+            self._recording, self._new = None, []
+
     def __call__(self, **inputs: torch.Tensor) -> torch.Tensor:
         output = self._engine(**inputs)
-        kept = {name: self._recording.keep(torch.as_tensor(value)) for name, value in inputs.items()}
-        self._new.append((len(output), kept, self._recording.keep(output)))
+        if recording := self._recording:
+            kept = {name: recording.keep(torch.as_tensor(value)) for name, value in inputs.items()}
+            self._new.append((len(output), kept, recording.keep(output)))
         return output
 
     def tag(self, step: Step) -> None:
@@ -92,5 +104,6 @@ class Recorder:
         names = ("conditional", "unconditional")
         for place, (count, inputs, output) in enumerate(calls):
             branch = names[place] if len(calls) == 2 else "both" if count == 2 * rows else "only"
-            self._recording.calls.append(Call(step.index, step.timestep, branch, inputs, output))
+            if self._recording and step.index in self._recording.steps:
+                self._recording.calls.append(Call(step.index, float(step.timestep), branch, inputs, output))
         self._new = []

@@ -18,6 +18,7 @@ MARKS = {
     "~": "its times spread by more than 10 % of their median",
     "#": "other full steps or engine calls than the plan has: a silent fallback",
     "?": "another backend or the uncompiled model ran: a silent fallback",
+    "<": "a quantized engine that is slower than the float engine with the same plan: it has no use here",
 }
 """Mark of a row -> its meaning."""
 

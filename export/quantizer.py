@@ -9,10 +9,9 @@ import numpy as np
 import torch
 
 from zeus_trt.errors import ZeusError, say_cause
-from zeus_trt.export.layers import FLOAT, OPERATORS, WEIGHTS, WHOLE, Layer
+from zeus_trt.export.layers import FLOAT, OPERATORS, WHOLE, Layer
 from zeus_trt.runtime.bundle.precision import Precision
 
-QUANTIZED = (Precision.INT8, Precision.FP8)
 Ranges = Mapping[str, tuple[float, float]]
 """Smallest and largest number of an activation, by its name."""
 
@@ -62,12 +61,13 @@ def quantize_graph(onnx: Path, layers: Sequence[Layer], ranges: Ranges, precisio
     weights = {layer.weight for layer in layers if layer.treatment != FLOAT}
     kept = {name: library.numpy_helper.to_array(floats[name]) for name in weights} if precision == "fp8" else {}
     model = _insert_pairs(quantizer, source, layers, ranges)
-    _free_activations(model, {layer.node for layer in layers if layer.treatment == WEIGHTS})
+    _free_activations(model, {layer.node for layer in layers if layer.treatment == WHOLE})
     if precision == Precision.FP8:
         _turn_to_fp8(model, kept)
     library.save_model(
         model, str(output), save_as_external_data=True, all_tensors_to_one_file=True, location=f"{output.name}.data"
     )
+    Path(f"{output}.data").chmod(output.stat().st_mode)  # it is made for its owner alone
 
 
 def _insert_pairs(quantizer: Any, model: Any, layers: Sequence[Layer], ranges: Ranges) -> Any:
@@ -109,15 +109,26 @@ def _insert_pairs(quantizer: Any, model: Any, layers: Sequence[Layer], ranges: R
 
 
 def _free_activations(model: Any, names: Collection[str]) -> None:
-    """Takes the pair before the activation of each of these nodes away."""
+    """Leaves the pairs before activations to these nodes alone, and drops those that nothing reads then.
+
+    ONNX Runtime gives the rounded tensor to all nodes that read it, such as the norm beside a shortcut.
+    """
     made_by = {name: node for node in model.graph.node for name in node.output}
-    for node in [node for node in model.graph.node if node.name in names]:
-        dequantize = made_by[node.input[0]]
-        quantize = made_by[dequantize.input[0]]
-        node.input[0] = quantize.input[0]
-        for unused in (dequantize, quantize):
-            model.graph.node.remove(unused)
-    used = {name for node in model.graph.node for name in node.input}
+    pairs = {}
+    for node in model.graph.node:
+        if node.op_type == _QDQ[1] and (quantize := made_by.get(node.input[0])):
+            pairs[node.output[0]] = (quantize.input[0], node, quantize)
+    used = set()
+    for node in model.graph.node:
+        if node.op_type not in _QDQ:
+            read = [pairs[name][0] if name in pairs and node.name not in names else name for name in node.input]
+            node.input[:] = read
+            used.update(read)
+    unused = {id(one) for name, (_, *pair) in pairs.items() if name not in used for one in pair}
+    left = [node for node in model.graph.node if id(node) not in unused]
+    del model.graph.node[:]
+    model.graph.node.extend(left)
+    used = {name for node in left for name in node.input}
     for tensor in [tensor for tensor in model.graph.initializer if tensor.name not in used]:
         model.graph.initializer.remove(tensor)
 
@@ -145,9 +156,7 @@ def _turn_to_fp8(model: Any, weights: Mapping[str, np.ndarray]) -> None:
                 scale = np.expand_dims(scale, [place for place in range(weight.ndim) if place != axis % weight.ndim])
             rounded = torch.from_numpy((weight / scale).clip(-448, 448)).to(torch.float8_e4m3fn)
             content = rounded.view(torch.uint8).numpy().tobytes()
-            stored.CopyFrom(
-                helper.make_tensor(stored.name, TensorProto.FLOAT8E4M3FN, weight.shape, content, raw=True)
-            )
+            stored.CopyFrom(helper.make_tensor(stored.name, TensorProto.FLOAT8E4M3FN, weight.shape, content, raw=True))
     for name in {node.input[2] for node in pairs}:
         zero, shape = TensorProto.FLOAT8E4M3FN, list(tensors[name].dims)
         tensors[name].CopyFrom(helper.make_tensor(name, zero, shape, bytes(int(np.prod(shape))), raw=True))

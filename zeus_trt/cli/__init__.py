@@ -1,6 +1,16 @@
 """The command line: each command reads its options and calls one library function."""
 
-from zeus_trt.cli import build, calibrate, compare, demo, export, inspect, plan, run  # noqa: F401  (they add themselves)
+from zeus_trt.cli import (  # noqa: F401  (they add themselves)
+    build,
+    calibrate,
+    compare,
+    demo,
+    export,
+    inspect,
+    plan,
+    quantize,
+    run,
+)
 from zeus_trt.cli.group import main
 from zeus_trt.cli.trust import add_trust_option
 
