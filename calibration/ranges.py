@@ -10,6 +10,7 @@ import torch
 from zeus_trt.errors import ZeusError
 
 _WEIGHTS = "session.model_external_initializers_file_folder_path"
+_KINDS = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(bool)": np.bool_}
 _ENDS = {"ReduceMin": np.minimum, "ReduceMax": np.maximum}
 
 
@@ -33,10 +34,12 @@ def collect_ranges(
     options.log_severity_level = 4
     options.add_session_config_entry(_WEIGHTS, str(onnx.parent))
     session = onnxruntime.InferenceSession(_watch(onnx, names), options, providers=["CPUExecutionProvider"])
+    kinds = {spec.name: _KINDS.get(spec.type) for spec in session.get_inputs()}
     outputs = [f"{name} {end}" for name in names for end in _ENDS]
     found: dict[str, Any] = {}
-    for inputs in calls:
-        for output, value in zip(outputs, session.run(outputs, dict(inputs)), strict=True):
+    for recorded in calls:
+        inputs = {name: value.astype(kinds[name] or value.dtype, copy=False) for name, value in recorded.items()}
+        for output, value in zip(outputs, session.run(outputs, inputs), strict=True):
             merge: Callable[..., Any] = _ENDS[output.rpartition(" ")[2]]
             found[output] = merge(found.get(output, value), value)
     ranges = {name: (float(found[f"{name} ReduceMin"]), float(found[f"{name} ReduceMax"])) for name in names if found}
