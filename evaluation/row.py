@@ -85,11 +85,12 @@ class Row:
         ratio: Of a uniform plan; None for others and for peers.
         plan: The step plan that ran.
         predictor: The rule that filled skipped steps.
-        peer: The acceleration that was used instead of skipped steps.
+        peer: The acceleration that was used, instead of skipped steps or below them.
         mode: ``program`` or ``step``.
         nfe: Full steps, counted as they ran; None for a variant that did not run, as all figures after it.
         nfe_equivalent: Work in calls of the whole denoiser: NFE, but for peers counted in floating-point operations.
-        speedup_bound: Evaluations / NFE.
+        speedup_bound: Evaluations / NFE, for peers / NFE equivalent. A cache that skips what has few operations may be
+            faster.
         run_bound: The same for the whole run, whose text encoders and decoder no plan shortens; from the times of the
             full run.
         host_mib: Peak resident memory of the process, largest of the rounds.

@@ -10,7 +10,8 @@ from uuid import uuid4
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.evaluation.peers import Situation, UnsupportedError, apply_peer
+from zeus_trt.evaluation.peer import UnsupportedError
+from zeus_trt.evaluation.peers import Situation, apply_peer
 from zeus_trt.evaluation.quality import measure_latent_error
 from zeus_trt.evaluation.subject import Subject
 from zeus_trt.evaluation.timing import count_flops, fetch, pair_runs, time_run
@@ -51,7 +52,7 @@ class Runner:
         self._on_run = on_run or (lambda nfe: None)
         self._machine = describe_machine()
         self._warm: set[tuple[str, str]] = set()
-        self._calibrated: dict[tuple[str, int], dict[str, list[float]]] = {}
+        self._calibrated: dict[tuple[str, str], dict[str, list[float]]] = {}
 
     def run(self, variants: Sequence[Variant], rounds: int) -> None:
         """Runs the missing rounds, one after the other, every second one backwards.
@@ -145,13 +146,15 @@ class Runner:
     def _accelerated(self, variant: Variant, numbers: tuple[int, ...] | None = None) -> AbstractContextManager:
         if variant.peer is None or self._subject.module is None:
             return nullcontext()
-        workload, full = self._subject.workload, variant.find_full()
+        workload, setting = self._subject.workload, variant.setting
+        bundle = getattr(workload, "bundle", None)
         situation = Situation(
-            num_evaluations=len(full.setting.plan),
+            num_calls=setting.plan.nfe,
             guided=workload.describe().get("guidance_scale", 1.0) != 1.0,
-            num_axes=self.records[full.key].latents.ndim,
-            run=lambda: workload.run(full.setting, numbers or self._numbers),
-            calibrated=self._calibrated.setdefault((full.setting.solver, full.setting.num_steps), {}),
+            num_axes=self.records[variant.find_full().key].latents.ndim,
+            is_flow=bundle is not None and bundle.manifest.prediction_type == "flow_prediction",
+            run=lambda: workload.run(setting, numbers or self._numbers),
+            calibrated=self._calibrated.setdefault((setting.solver, str(setting.plan)), {}),
         )
         return apply_peer(variant.peer, self._subject.module, situation)
 

@@ -71,15 +71,16 @@ def _fill(row: Row, variant: Variant, record: Record, references: _References, o
     speedup = compare_times(runs, full.runs) if full else None
     full_times = _summarize(full.runs[:rounds], num_images) if full and full.runs else None
     devices = [run.device_mib for run in runs if run.device_mib is not None]
-    bound = len(plan) / first.nfe
+    work = record.nfe_equivalent if variant.peer else float(first.nfe)
+    bound = len(plan) / work if work else None
     return replace(
         row,
         plan=first.plan,
         mode=first.mode,
         nfe=first.nfe,
-        nfe_equivalent=record.nfe_equivalent if variant.peer else float(first.nfe),
-        speedup_bound=None if variant.peer else bound,
-        run_bound=_bound_run(full_times, bound) if full_times and not variant.peer else None,
+        nfe_equivalent=work,
+        speedup_bound=bound,
+        run_bound=_bound_run(full_times, bound) if full_times and bound else None,
         times=times,
         speedup=speedup,
         speedup_to_eager=compare_times(runs, eager.runs) if eager else None,
@@ -157,7 +158,8 @@ def mark(
         marks += "!" if speedup.low > plan.speedup_bound * saved else "="
     if times.total_ms_max - times.total_ms_min > SPREAD_LIMIT * times.total_ms:
         marks += "~"
-    if any(run.nfe != plan.nfe or not run.nfe <= run.engine_calls <= 2 * run.nfe for run in runs):
+    calls = None if variant.setting.policy else plan.nfe
+    if any(run.nfe != (calls or run.nfe) or not run.nfe <= run.engine_calls <= 2 * run.nfe for run in runs):
         marks += "#"
     if any(run.backend != asked or run.eager_calls for run in runs):
         marks += "?"

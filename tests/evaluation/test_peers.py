@@ -12,7 +12,8 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.compare import compare
 from zeus_trt.evaluation.comparison import pair_peers
 from zeus_trt.evaluation.options import MeasureOptions
-from zeus_trt.evaluation.peers import PEERS, Peer, Situation, UnsupportedError, apply_peer
+from zeus_trt.evaluation.peer import PEERS, Peer, UnsupportedError
+from zeus_trt.evaluation.peers import Situation, apply_peer
 from zeus_trt.evaluation.variants import Grid, make_variants
 
 STEPS = 10
@@ -86,7 +87,7 @@ def test_nothing_stays_in_the_module(compared):
 
 def make_situation(module):
     inputs = torch.zeros(2, 1, 32, 32), torch.full((2,), 500.0), torch.zeros(2, dtype=int)
-    return Situation(STEPS, True, 4, lambda: module(*inputs)), inputs
+    return Situation(STEPS, True, 4, True, lambda: module(*inputs)), inputs
 
 
 def test_hooks_of_the_user_stay(compared):
@@ -125,6 +126,6 @@ def test_peers_are_read():
     assert Peer.parse("pab=3") == (Peer("pab", 3.0),)
     assert [peer.value for peer in Peer.parse("taylorseer")] == [3, 5]
     with pytest.raises(ZeusError, match="expected some of first-block-cache, taylorseer"):
-        Peer.parse("teacache")
+        Peer.parse("tea")
     with pytest.raises(ZeusError, match="expected a number"):
         Peer.parse("pab=fast")
