@@ -16,6 +16,7 @@ from zeus_trt.machine import LIBRARIES, find_version
 from zeus_trt.runtime import Step
 from zeus_trt.runtime.pipelines.acceleration import find_denoisers
 from zeus_trt.zeus_graph import Plan, SolverProgram, json_file
+from zeus_trt.zeus_graph.plan import FULL
 
 logger = logging.getLogger(__name__)
 _COLUMNS = 1 << 16  # elements of an output that become float64 at a time
@@ -142,7 +143,7 @@ class _Probe:
     def see(self, step: Step) -> None:
         change = _flatten(step.output) - self._outputs[step.index]
         moved = _combine(self._program.input_rows[step.index], self._moved)
-        if step.kind == "F":
+        if step.kind in FULL:
             size = moved.double().square().sum(1)
             slope = (moved.double() * change.double()).sum(1) / size
             self._responses[:, step.index] = torch.where(size > 0, slope, torch.nan).cpu().numpy()

@@ -41,7 +41,7 @@ class Variant:
     @property
     def is_full(self) -> bool:
         """Whether this is the full run of its group."""
-        return self.peer is None and self.setting.plan.nfe == len(self.setting.plan)
+        return self.peer is None and self.setting.plan.is_plain
 
     @property
     def key(self) -> str:

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime.denoiser import Denoiser
+from zeus_trt.runtime.denoiser import Denoiser, EnginePair
 from zeus_trt.runtime.finite_guard import FiniteGuard
 from zeus_trt.runtime.steppers import Stepper
+from zeus_trt.zeus_graph.plan import FULL
 
 
 class Stopwatch:
@@ -58,7 +59,7 @@ class Meter:
         """Calls a function, and adds the time inside it to that of ``name``."""
         return self._watches.setdefault(name, Stopwatch(device)).run(function, *args, **kwargs)
 
-    def seconds(self, names: Iterable[str] = ("",)) -> float:
+    def seconds(self, names: Iterable[str] = FULL) -> float:
         """Time inside the functions of these names; on CUDA the device's own."""
         return sum(self._watches[name].read() for name in names if name in self._watches)
 
@@ -92,7 +93,7 @@ class ModelCall:
 
     Args:
         engine: Named tensors in, one tensor out. It may overwrite latents and timestep, and may answer every call in
-            the same buffer.
+            the same buffer. A pair of engines for plans with ``Q``.
         stepper: The trajectory; its ``index`` decides whether a call is guided, and names the step in errors.
         conditioning: Constant inputs of the engine, each (batch, ...).
         latents_name: The engine's name for the noisy latents.
@@ -103,7 +104,7 @@ class ModelCall:
 
     def __init__(
         self,
-        engine: Denoiser,
+        engine: Denoiser | EnginePair,
         stepper: Stepper,
         conditioning: Mapping[str, torch.Tensor] | None = None,
         latents_name: str = "sample",
@@ -150,7 +151,8 @@ class ModelCall:
             inputs |= {name: inputs[name].clone() for name in (self._latents_name, "timestep") if name in inputs}
         constant = [inputs[name] for name in self._conditioning if name in inputs]
         before = _read_versions(constant)
-        output = self.meter.time("", self._stepper.latents.device, self._engine, **inputs)
+        letter = self._stepper.letter
+        output = self.meter.time(letter, self._stepper.latents.device, self._choose_engine(letter), **inputs)
         if _read_versions(constant) != before:
             raise ZeusError(
                 "denoiser: got a call that changes its conditioning; expected constant inputs that stay as they are. "
@@ -159,6 +161,16 @@ class ModelCall:
         if not isinstance(output, torch.Tensor):
             raise ZeusError(f"denoiser: got {type(output).__name__} from it; expected a tensor. Return that alone.")
         return output
+
+    def _choose_engine(self, letter: str) -> Denoiser:
+        if isinstance(self._engine, EnginePair):
+            return self._engine.answer(letter)
+        if letter == "Q":
+            raise ZeusError(
+                f"plan: got Q at step {self._stepper.index} for one engine; expected EnginePair(full, quantized). Give "
+                "both engines, or write F."
+            )
+        return self._engine
 
 
 def _read_versions(tensors: Sequence[torch.Tensor]) -> list[int]:

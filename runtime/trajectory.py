@@ -12,7 +12,7 @@ from zeus_trt.runtime.bundle.size_rules import SizeRules
 from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
 from zeus_trt.runtime.calls import ModelCall
 from zeus_trt.runtime.conditioning import Sizes, check_labels, check_names, count_rows, list_conditioning
-from zeus_trt.runtime.denoiser import Denoiser
+from zeus_trt.runtime.denoiser import Denoiser, EnginePair
 from zeus_trt.runtime.guidance import ClassifierFreeGuidance
 from zeus_trt.runtime.loop import run, start_stepper, walk
 from zeus_trt.runtime.noise import draw_from, make_generators
@@ -42,7 +42,7 @@ class Trajectory:
     Args:
         request: What to run.
         manifest: What the engine takes.
-        engine: The denoiser.
+        engine: The denoiser, or a pair of them for a plan with ``Q``.
         solver: Makes the scheduler that adds noise and steps.
         device: Where it runs; None for the noise's device.
         on_call: Called after every full step.
@@ -55,13 +55,18 @@ class Trajectory:
         self,
         request: SettledRequest,
         manifest: Manifest,
-        engine: Denoiser,
+        engine: Denoiser | EnginePair,
         solver: Solver,
         device: torch.device | None = None,
         on_call: Callable[[], None] | None = None,
     ):
         self.request, self._manifest, self._solver = request, manifest, solver
-        self._engine = SizeRules.of(manifest).guard(engine)
+        guard = SizeRules.of(manifest).guard
+        self._engine: Denoiser | EnginePair
+        if isinstance(engine, EnginePair):
+            self._engine = EnginePair(guard(engine.full), guard(engine.quantized))
+        else:
+            self._engine = guard(engine)
         self._on_call = on_call
         given = request.noise.device if isinstance(request.noise, torch.Tensor) else torch.device("cpu")
         self._device = device or given

@@ -111,6 +111,7 @@ class _Accelerated(Proxy):
         self._session: Session | None = None
         self._compares = True
         self._engine_call: CheckedCall | None = None
+        self._quantized_call: CheckedCall | None = None
         self._run = self._begin()
 
     def use(self, session: Session, check: bool) -> None:
@@ -128,25 +129,35 @@ class _Accelerated(Proxy):
                 f"this {self._class.__name__}. Give the bundle of this pipeline."
             )
         self._session, self._compares = session, check
-        self._engine_call = self._stand_for(module, session)
+        self._engine_call, self._quantized_call = self._stand_for(module, session), None
 
-    def _stand_for(self, module: Any, session: Session) -> CheckedCall:
+    def _stand_for(self, module: Any, session: Session, is_quantized: bool = False) -> CheckedCall:
         pixels = getattr(self._pipeline, "vae_scale_factor", None)
-        engine = EngineCall(session.engine, session.bundle.manifest, type(unwrap(module)), pixels)
-        return CheckedCall(engine, module, self._compares)
+        chosen = session.quantized if is_quantized else session.engine
+        engine = EngineCall(chosen, session.bundle.manifest, type(unwrap(module)), pixels)
+        return CheckedCall(engine, module, self._compares and not is_quantized)
 
     def answer(self, name: str, module: Any, *args: Any, **kwargs: Any) -> Any:
         denoiser = module
         if self._session and name == (manifest := self._session.bundle.manifest).component:
             is_same = self._engine_call and self._engine_call.module is module
             if not is_same or type(unwrap(module)).__name__ != manifest.denoiser_class:
-                self._engine_call = self._stand_for(module, self._session)
+                self._engine_call, self._quantized_call = self._stand_for(module, self._session), None
             denoiser = self._engine_call
+            if self._run.letter == "Q":
+                self._quantized_call = self._quantized_call or self._stand_for(module, self._session, is_quantized=True)
+                denoiser = self._quantized_call
+        elif self._run.letter == "Q" and self._session is None and name in self._run.denoisers:
+            raise ZeusError(
+                "plan: got Q for a pipeline without an engine; expected a bundle with a quantized graph. Give it as "
+                "engine, or write F."
+            )
         return self._run.call(name, denoiser, *args, **kwargs)
 
     def _begin(self, hooks: frozenset[int] | None = None) -> PipelineRun:
-        if self._engine_call:
-            self._engine_call.expect_change()
+        for call in (self._engine_call, self._quantized_call):
+            if call:
+                call.expect_change()
         return self._make_run({*find_denoisers(self._pipeline)}, hooks)
 
     def replaces(self, name: str, part: Any) -> bool:
@@ -202,8 +213,9 @@ class _Accelerated(Proxy):
             before = [_measure(value) for value in (*args, *kwargs.values()) if isinstance(value, dict)]
             with self._run.pause():
                 result = callback(*args, **kwargs)
-            if self._engine_call:
-                self._engine_call.expect_change()
+            for engine_call in (self._engine_call, self._quantized_call):
+                if engine_call:
+                    engine_call.expect_change()
             after = _measure(result) if isinstance(result, dict) else {}
             if any(name in after and after[name] != shapes for sizes in before for name, shapes in sizes.items()):
                 self._run.expect_change()

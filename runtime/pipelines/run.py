@@ -45,6 +45,13 @@ class _Loop:
     def is_full(self) -> bool:
         return self.plan is None or self.index >= len(self.plan) or self.plan.is_full(self.index)
 
+    @property
+    def letter(self) -> str:
+        """The engine of the next call: ``F`` or ``Q``."""
+        following = self.index + (self.stepped > 0)
+        is_quantized = self.plan is not None and self.plan.steps[following : following + 1] == "Q"
+        return "Q" if is_quantized else "F"
+
     def make_full(self, *steps: int) -> None:
         for step in steps:
             if self.plan:
@@ -114,6 +121,11 @@ class PipelineRun:
     def steps(self) -> str:
         """What happened so far, a letter per step."""
         return self._done + self._loop.steps
+
+    @property
+    def letter(self) -> str:
+        """The engine that the next call of a denoiser is for: ``F`` the full one, ``Q`` the quantized one."""
+        return self._loop.letter
 
     def restart(self) -> None:
         """Begins another loop: the schedule was set again."""
@@ -191,7 +203,8 @@ class PipelineRun:
         loop = self._loop
         self._check_called()
         if loop.plan is None:
-            loop.plan = self._choose_plan(count())
+            plan = self._choose_plan(count())  # the first step has run by the full engine: no plan was known
+            loop.plan = plan.with_quantized([i for i, letter in enumerate(plan.steps) if i and letter == "Q"])
             self.rule = loop.plan.rule
         if loop.stepped == len(loop.policies) and loop.index == 0:
             grid = read_grid(scheduler, arguments["timestep"], loop.plan)
@@ -247,7 +260,7 @@ class PipelineRun:
         is_new = name in self.denoisers and name not in self._observed and isinstance(module, torch.nn.Module)
         before = find_kept(module) if is_new else {}
         device = given[0].device if given else torch.device("cpu")
-        answer = self.meter.time(name, device, module, *args, **kwargs)
+        answer = self.meter.time(name + self.letter, device, module, *args, **kwargs)
         if is_new:
             has_hooks = self._hooks is not None and not find_hooks(module) <= self._hooks
             is_keeper = has_hooks or find_new(before, module, [*given, *list_tensors(answer)])
