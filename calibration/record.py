@@ -28,19 +28,22 @@ def record(
     numbers: Sequence[int],
     *,
     batch: int = 1,
+    quantized: bool = False,
     path: Path | None = None,
     on_calls: Callable[[int], Any] | None = None,
 ) -> TrajectoryStats:
     """Runs full trajectories, and keeps the numbers that scoring plans needs.
 
     Every batch runs in full once, and with ``probe_plans`` twice more, to see how outputs respond to moved inputs.
-    The outputs of one batch are held meanwhile: N latents per sample.
+    The outputs of one batch are held meanwhile: N latents per sample. With ``quantized`` the quantized engine is called
+    at the same inputs too, and its errors are held as well.
 
     Args:
         workload: The model.
         setting: How it runs; its plan is not read.
         numbers: Which samples.
         batch: Samples at a time. With 1, a resumed recording is equal to the bit to one in a single go.
+        quantized: Record the errors of the quantized engine.
         path: A file that is written, whole, after every batch. Samples that it already holds are not run again.
         on_calls: Called after every batch with its number of denoiser evaluations.
 
@@ -50,13 +53,16 @@ def record(
     program = workload.program(setting.num_steps, setting.solver)
     if path is not None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-    tag = make_tag(workload, program, setting)
+    tag = make_tag(workload, program, setting, quantized)
     stats = _resume(path, tag)
     if stats is not None:
         logger.info("found %d recorded trajectories in %s", len(stats.numbers), path)
     missing = [number for number in numbers if stats is None or number not in stats.numbers]
     for start in range(0, len(missing), batch):
-        part = _record_batch(workload, program, setting, missing[start : start + batch], tag)
+        some = missing[start : start + batch]
+        part = _record_batch(workload, program, setting, some, tag)
+        if quantized:
+            part = _add_quantized(workload, setting, some, part)
         stats = part if stats is None else stats.extend(part)
         if path is not None:
             stats.save(path)
@@ -69,7 +75,9 @@ def record(
     return TrajectoryStats(stats.products[asked], stats.responses[asked], tuple(numbers), tag, calls)
 
 
-def make_tag(workload: Workload, program: SolverProgram, setting: Setting) -> dict[str, Any]:
+def make_tag(
+    workload: Workload, program: SolverProgram, setting: Setting, quantized: bool = False
+) -> dict[str, Any]:
     """All that recorded trajectories depend on, except their numbers: JSON data."""
     return json_file.plain(
         {
@@ -80,6 +88,7 @@ def make_tag(workload: Workload, program: SolverProgram, setting: Setting) -> di
             "backend": setting.backend,
             "engine": _describe_engine(workload),
             "versions": {name: find_version(name) for name in LIBRARIES},
+            **({"quantized": True} if quantized else {}),
         }
     )
 
@@ -131,6 +140,18 @@ def _record_batch(
     for place, plan in enumerate(plans):
         calls += run(plan, _Probe(program, outputs, responses[:, place]).see)
     return TrajectoryStats(products, responses, tuple(numbers), tag, calls)
+
+
+def _add_quantized(
+    workload: Workload, setting: Setting, numbers: Sequence[int], part: TrajectoryStats
+) -> TrajectoryStats:
+    """The same trajectories with the products of the quantized engine's errors."""
+    outputs, errors = [], []
+    for full, quantized in workload.compare(setting, numbers):
+        outputs.append(_flatten(full).clone())
+        errors.append(_flatten(quantized) - outputs[-1])
+    calls = part.calls + 2 * len(outputs) * len(numbers)
+    return replace(part, products=multiply([*outputs, *errors]), calls=calls)
 
 
 class _Probe:

@@ -20,12 +20,14 @@ class Fit:
 
     Args:
         full: (plans, N) bool: which evaluations are full.
+        quantized: (plans, N) bool: which of these are run by the quantized engine.
         sources: (plans, N, order): the past full steps that a skipped step reads, newest first.
         weights: (plans, N, order): their weights; zero at full steps.
         errors: (plans,): squared error of the final latents, in the surrogate's unit.
     """
 
     full: np.ndarray
+    quantized: np.ndarray
     sources: np.ndarray
     weights: np.ndarray
     errors: np.ndarray
@@ -39,20 +41,23 @@ class Fit:
             if weights.any()
         }
         full_steps = [int(step) for step in np.flatnonzero(self.full[place])]
-        return replace(Plan.from_full_steps(self.full.shape[1], full_steps), predictor=Predictor.from_table(rows))
+        plan = Plan.from_full_steps(self.full.shape[1], full_steps)
+        plan = plan.with_quantized(map(int, np.flatnonzero(self.quantized[place])))
+        return replace(plan, predictor=Predictor.from_table(rows))
 
 
 class Surrogate:
     """Outputs as a few numbers each, with the inner products of the recorded ones, and their feedback.
 
     A run with skipped steps is simulated in full: a full step at an input that has moved by d gives the recorded
-    output plus ``feedback`` times d; a skipped step gives a weighted sum of the last full outputs. The weights begin
+    output plus ``feedback`` times d, and if it is quantized the error recorded there; a skipped step gives a weighted sum of the last full outputs. The weights begin
     as the line through the last two, and are corrected, step by step, by the ridge regression that brings the sample
-    after the step nearest to the recorded one: whatever error has come before is part of what they correct.
+    after the step nearest to the recorded one: whatever error has come before is part of what they correct. So they
+    shrink where the errors of quantized outputs would be amplified.
 
     Args:
         program: The traced solver.
-        gram: (N, N): inner products of the outputs.
+        gram: (N, N): inner products of the outputs; (2 N, 2 N) with the quantized engine's errors after them.
         feedback: (N,): as in ``TrajectoryStats``.
         order: How many past full outputs a skipped step reads.
     """
@@ -60,18 +65,21 @@ class Surrogate:
     def __init__(self, program: SolverProgram, gram: np.ndarray, feedback: np.ndarray, order: int):
         values, vectors = np.linalg.eigh(gram)
         kept = values > values[-1] * _RANK
-        self._psi = np.ascontiguousarray(vectors[:, kept] * np.sqrt(values[kept]))
+        known = np.ascontiguousarray(vectors[:, kept] * np.sqrt(values[kept]))
+        self._psi, self._noise = known[: program.num_evaluations], known[program.num_evaluations :]
         self._program, self._feedback, self._order = program, feedback, order
         # Rows: the newest output, its first difference, its second, ...
         self._differences = np.array([[(-1) ** k * comb(n, k) for k in range(order)] for n in range(order)], float)
 
-    def fit(self, full: np.ndarray) -> Fit:
+    def fit(self, full: np.ndarray, quantized: np.ndarray | None = None) -> Fit:
         """Fits predictors to plans, and scores them.
 
         Args:
             full: (plans, N) bool: which evaluations are full; the first two and the last must be.
+            quantized: (plans, N) bool: which of these the quantized engine runs; none by default.
         """
         count, steps = full.shape
+        quantized = np.zeros(full.shape, bool) if quantized is None else quantized
         rank = self._psi.shape[1]
         used = np.zeros((count, steps, rank))
         moved = np.zeros((count, 1, rank))  # of the solver's state, against the recorded run
@@ -89,12 +97,14 @@ class Surrogate:
                 fitted = self._fit_step(step, past, known[skipped], features, target)
                 output[skipped] = (fitted[:, None] @ features)[:, 0]
                 sources[skipped, step], weights[skipped, step] = past, fitted
+            if (coarse := np.flatnonzero(quantized[:, step])).size:
+                output[coarse] += self._noise[step]
             used[:, step] = output
             recent[ran, 1:] = recent[ran, :-1]
             recent[ran, 0] = step
             known[ran] += 1
             moved = matrix @ np.concatenate([moved, (output - self._psi[step])[:, None]], axis=1)
-        return Fit(full, sources, weights, np.square(moved[:, 0]).sum(axis=1))
+        return Fit(full, quantized, sources, weights, np.square(moved[:, 0]).sum(axis=1))
 
     def _fit_step(
         self, step: int, past: np.ndarray, known: np.ndarray, features: np.ndarray, target: np.ndarray
@@ -112,20 +122,27 @@ class Surrogate:
         return line + corrections @ self._differences
 
 
-def weigh_error(program: SolverProgram, rows: Sequence[Row | None], feedback: np.ndarray) -> np.ndarray:
+def weigh_error(
+    program: SolverProgram, rows: Sequence[Row | None], feedback: np.ndarray, quantized: Sequence[int] = ()
+) -> np.ndarray:
     """(N,): the weight of every recorded output in the final error of a run with these rows.
 
     Without feedback it is ``w P - w``: w the outputs' weights in the final latents, P the predictor's matrix.
+    (2 N,) with steps that are quantized: after them the weights of the quantized engine's errors.
     """
-    identity = np.eye(program.num_evaluations)
+    size = program.num_evaluations
+    identity = np.eye(size, 2 * size if quantized else size)
     used: list[np.ndarray] = []
-    moved = np.zeros((1, program.num_evaluations))
+    moved = np.zeros((1, identity.shape[1]))
     pairs = zip(program.input_rows, program.matrices, rows, strict=True)
     for step, (input_row, matrix, row) in enumerate(pairs):
         if row is None:
             output = identity[step] + feedback[step] * (input_row @ moved)
         else:
             output = np.sum([weight * used[source] for source, weight in row.items()], axis=0)
+        if step in quantized:
+            output = output.copy()
+            output[size + step] += 1
         used.append(output)
         moved = matrix @ np.vstack([moved, output - identity[step]])
     return moved[0]
@@ -138,8 +155,10 @@ def list_rows(program: SolverProgram, plan: Plan) -> tuple[Row | None, ...]:
 
 def predict_errors(program: SolverProgram, stats: TrajectoryStats, plan: Plan) -> np.ndarray:
     """(T,): mean squared error of the final latents of every recorded trajectory, with skipped steps."""
-    weights = weigh_error(program, list_rows(program, plan), stats.feedback)
-    return np.maximum(np.einsum("i,tij,j->t", weights, stats.products, weights), 0.0)
+    quantized = [step for step, letter in enumerate(plan.steps) if letter == "Q"]
+    weights = weigh_error(program, list_rows(program, plan), stats.feedback, quantized)
+    products = stats.products[:, : weights.size, : weights.size]
+    return np.maximum(np.einsum("i,tij,j->t", weights, products, weights), 0.0)
 
 
 def predict_psnr(program: SolverProgram, stats: TrajectoryStats, plan: Plan) -> float:

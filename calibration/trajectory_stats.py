@@ -41,7 +41,8 @@ class TrajectoryStats:
     runs with skipped steps from the same noise, which show how the output moves with the model input.
 
     Args:
-        products: (T, N, N) float64: mean over the elements of psi_i psi_j.
+        products: (T, N, N) float64: mean over the elements of psi_i psi_j. (T, 2 N, 2 N) where the quantized engine was
+            recorded too: after the psi_i come its errors, its outputs at the same inputs minus these.
         responses: (T, P, N) float64: the slope of the output's change on the input's change, a least-squares
             number per evaluation; NaN where the probe skipped or had not yet moved.
         numbers: The samples recorded, in order.
@@ -58,7 +59,12 @@ class TrajectoryStats:
     @property
     def num_evaluations(self) -> int:
         """N."""
-        return self.products.shape[-1]
+        return self.responses.shape[-1]
+
+    @property
+    def has_quantized(self) -> bool:
+        """Whether the errors of the quantized engine are among the products."""
+        return self.products.shape[-1] > self.num_evaluations
 
     @cached_property
     def feedback(self) -> np.ndarray:
@@ -103,8 +109,9 @@ class TrajectoryStats:
         text = str(arrays["facts"].item()).encode("utf-8", "replace")
         facts = strict_json.parse(text, _Facts, _THING, advice=_ADVICE)
         products, responses, count = arrays["products"], arrays["responses"], len(facts.numbers)
-        size = products.shape[-1:]
-        if products.shape != (count, *size * 2) or responses.ndim != 3 or responses.shape[::2] != (count, *size):
+        size = responses.shape[-1]
+        is_square = products.shape in ((count, size, size), (count, 2 * size, 2 * size))
+        if not is_square or responses.ndim != 3 or len(responses) != count:
             raise _refuse(path, "its arrays do not fit each other")
         if products.dtype != np.float64 or responses.dtype != np.float64:
             raise _refuse(path, "its arrays are no float64")

@@ -12,7 +12,7 @@ import torch
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.denoiser import Denoiser, EnginePair
-from zeus_trt.runtime.engines.choose import check_device, choose_engine
+from zeus_trt.runtime.engines.choose import BACKENDS, check_device, choose_engine
 from zeus_trt.runtime.report import Report, Result, bound_speedup
 from zeus_trt.runtime.request import Request, check_count, expect
 from zeus_trt.runtime.solver import Solver
@@ -63,6 +63,8 @@ class Session:
         if engine is not None and (backend != "auto" or cuda_graph or precision):
             asked = f"the backend {backend}" if backend != "auto" else "cuda_graph" if cuda_graph else "a precision"
             raise ZeusError(f"engine: got one, and {asked}; expected either. Leave one of them out.")
+        if engine is not None and getattr(engine, "backend", "") in BACKENDS:
+            backend = engine.backend
         self._open = partial(choose_engine, self.bundle, backend, device, cuda_graph, trust_engines)
         self._lock = threading.Lock()
         self._quantized = engine.quantized if isinstance(engine, EnginePair) else None
@@ -114,6 +116,28 @@ class Session:
         check_count("num_steps", num_steps, 1)
         check_count("begin", begin, 0)
         return Plan.uniform(self.solver.count_evaluations(num_steps, begin, schedule), ratio)
+
+    def compare(
+        self, conditioning: Mapping[str, torch.Tensor] | None = None, **settings: Any
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Runs every step by the full engine, and yields its output and the quantized one's at the same latents.
+
+        Both are after guidance, (batch, ...).
+
+        Args:
+            conditioning: Constant inputs of the denoiser by name, each (batch, ...).
+            **settings: As in ``Request``, but for the plan.
+
+        Raises:
+            ZeusError: As ``sample``, and a bundle without a quantized graph.
+        """
+        everything = self._start(conditioning, {**settings, "ratio": 0}, quantized=True)
+        model, stepper = everything.open_steps()
+        while call := stepper.call:
+            quantized = model(*(tensor.clone() for tensor in call), letter="Q").clone()
+            full = model(*call)
+            yield full, quantized
+            stepper.feed(full)
 
     def sample(self, conditioning: Mapping[str, torch.Tensor] | None = None, **settings: Any) -> Iterator[Step]:
         """Runs one trajectory, a step at a time.
@@ -217,6 +241,7 @@ class Session:
         conditioning: Mapping[str, torch.Tensor] | None,
         settings: Mapping[str, Any],
         on_call: Callable[[], None] | None = None,
+        quantized: bool = False,
     ) -> Trajectory:
         request = Request({} if conditioning is None else conditioning, **settings)
         start, num_steps = request.start, request.num_steps
@@ -224,6 +249,6 @@ class Session:
             start = Start(start.latents, self.begin(num_steps, start.strength), start.mask)
         begin = start.begin if start else 0
         settled = request.settle(lambda: self.solver.count_evaluations(num_steps, begin, request.schedule), start)
-        has_quantized = "Q" in settled.plan.steps
-        engine = EnginePair(self.engine, self.quantized) if has_quantized else self.engine
+        needs_pair = quantized or "Q" in settled.plan.steps
+        engine = EnginePair(self.engine, self.quantized) if needs_pair else self.engine
         return Trajectory(settled, self.bundle.manifest, engine, self.solver, self._device, on_call)

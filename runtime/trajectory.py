@@ -19,7 +19,7 @@ from zeus_trt.runtime.noise import draw_from, make_generators
 from zeus_trt.runtime.request import SettledRequest, expect
 from zeus_trt.runtime.solver import Solver
 from zeus_trt.runtime.start import Start, add_noise, keep_outside
-from zeus_trt.runtime.steppers import Blend, ProgramStepper, Step, Stepper
+from zeus_trt.runtime.steppers import Blend, ProgramStepper, SchedulerStepper, Step, Stepper
 from zeus_trt.zeus_graph.policy import choose_policy
 from zeus_trt.zeus_graph.sampling_program import SamplingProgram
 
@@ -121,14 +121,18 @@ class Trajectory:
 
     def begin_steps(self) -> tuple[ModelCall, Iterator[Step]]:
         """The denoiser and the steps of a run in step mode."""
+        model, stepper = self.open_steps()
+        return model, walk(model, stepper)
+
+    def open_steps(self) -> tuple[ModelCall, SchedulerStepper]:
+        """The denoiser and the stepper of a run in step mode."""
         request = self.request
         stepper = start_stepper(
             self._solver.scheduler, self.noise, request.plan, request.num_steps,
             begin=self.begin, schedule=request.schedule, make_policy=choose_policy(request.drift_threshold),
             generator=self._generators, blend=self._blend,
         )  # fmt: skip
-        model = self._make_call(stepper)
-        return model, walk(model, stepper)
+        return self._make_call(stepper), stepper
 
     def _make_call(self, stepper: Stepper) -> ModelCall:
         return ModelCall(
