@@ -6,7 +6,7 @@ from math import floor
 import numpy as np
 
 from zeus_trt.calibration.search import ORDERS, list_moves, make_starts, weigh_trajectories
-from zeus_trt.calibration.surrogate import Surrogate
+from zeus_trt.calibration.surrogate import Fit, Surrogate
 from zeus_trt.calibration.trajectory_stats import TrajectoryStats
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph import Plan, SolverProgram
@@ -21,9 +21,9 @@ def search_mixed(
 ) -> tuple[Plan, ...]:
     """Finds plans of F, Q, X and R whose cost is at most a budget, with fitted predictors.
 
-    For every number of ``F`` that the budget allows, the rest of it goes to ``Q``. Local search moves full steps to the
-    places of skipped ones, and swaps the engines of two full steps. The numbers whose quick search did best are searched
-    until nothing helps.
+    For every number of ``F`` that the budget allows, the rest of it goes to ``Q``. Local search moves full steps to
+    the places of skipped ones, and swaps the engines of two full steps. The numbers whose quick search did best are
+    searched until nothing helps.
 
     Args:
         program: The traced solver.
@@ -69,8 +69,8 @@ def list_counts(num_evaluations: int, budget: float, quantized_cost: float) -> l
     """
     if not 0 < quantized_cost <= 1:
         raise ZeusError(
-            f"quantized cost: got {quantized_cost:g}; expected more than 0, and 1 at most: what a call of the quantized "
-            "engine costs, in calls of the full one. An engine that is slower than the full one has no use."
+            f"quantized cost: got {quantized_cost:g}; expected more than 0 and at most 1, in calls of the full engine. "
+            "An engine that is slower than the full one has no use."
         )
     found = []
     for full in range(min(num_evaluations, floor(budget + _SLACK)) + 1):
@@ -79,8 +79,8 @@ def list_counts(num_evaluations: int, budget: float, quantized_cost: float) -> l
             found.append((full, quantized))
     if not found:
         raise ZeusError(
-            f"budget: got {budget:g}; expected at least {3 * quantized_cost:g}, and less than all steps cost. The first "
-            "two steps and the last are always full."
+            f"budget: got {budget:g}; expected at least {3 * quantized_cost:g}, and less than all steps cost. The "
+            "first two steps and the last are always full."
         )
     return found
 
@@ -93,7 +93,7 @@ def _start(full: np.ndarray, num_exact: int) -> np.ndarray:
     return kinds
 
 
-def _fit(surrogate: Surrogate, kinds: np.ndarray) -> "object":
+def _fit(surrogate: Surrogate, kinds: np.ndarray) -> Fit:
     return surrogate.fit(kinds > 0, kinds == 2)
 
 

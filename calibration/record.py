@@ -75,9 +75,7 @@ def record(
     return TrajectoryStats(stats.products[asked], stats.responses[asked], tuple(numbers), tag, calls)
 
 
-def make_tag(
-    workload: Workload, program: SolverProgram, setting: Setting, quantized: bool = False
-) -> dict[str, Any]:
+def make_tag(workload: Workload, program: SolverProgram, setting: Setting, quantized: bool = False) -> dict[str, Any]:
     """All that recorded trajectories depend on, except their numbers: JSON data."""
     return json_file.plain(
         {

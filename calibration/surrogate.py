@@ -50,10 +50,10 @@ class Surrogate:
     """Outputs as a few numbers each, with the inner products of the recorded ones, and their feedback.
 
     A run with skipped steps is simulated in full: a full step at an input that has moved by d gives the recorded
-    output plus ``feedback`` times d, and if it is quantized the error recorded there; a skipped step gives a weighted sum of the last full outputs. The weights begin
-    as the line through the last two, and are corrected, step by step, by the ridge regression that brings the sample
-    after the step nearest to the recorded one: whatever error has come before is part of what they correct. So they
-    shrink where the errors of quantized outputs would be amplified.
+    output plus ``feedback`` times d, and if it is quantized the error recorded there; a skipped step gives a weighted
+    sum of the last full outputs. The weights begin as the line through the last two, and are corrected, step by step,
+    by the ridge regression that brings the sample after the step nearest to the recorded one: whatever error has come
+    before is part of what they correct, so that they shrink where they would amplify a quantizer's errors.
 
     Args:
         program: The traced solver.

@@ -63,9 +63,10 @@ class Session:
         if engine is not None and (backend != "auto" or cuda_graph or precision):
             asked = f"the backend {backend}" if backend != "auto" else "cuda_graph" if cuda_graph else "a precision"
             raise ZeusError(f"engine: got one, and {asked}; expected either. Leave one of them out.")
-        if engine is not None and getattr(engine, "backend", "") in BACKENDS:
-            backend = engine.backend
-        self._open = partial(choose_engine, self.bundle, backend, device, cuda_graph, trust_engines)
+        given = getattr(engine, "backend", None)
+        self._open = partial(
+            choose_engine, self.bundle, given if given in BACKENDS else backend, device, cuda_graph, trust_engines
+        )
         self._lock = threading.Lock()
         self._quantized = engine.quantized if isinstance(engine, EnginePair) else None
         self.engine: Denoiser
@@ -95,8 +96,8 @@ class Session:
             if self._quantized is None:
                 if (precision := self.bundle.manifest.quantized) is None:
                     raise ZeusError(
-                        f"plan: got Q for {self.bundle.path}, which has no quantized graph; expected one in int8 or fp8. "
-                        f"Add it: zeus-trt quantize {self.bundle.path}. Or write F."
+                        f"plan: got Q for {self.bundle.path}, which has no quantized graph; expected one in int8 or "
+                        f"fp8. Add it: zeus-trt quantize {self.bundle.path}. Or write F."
                     )
                 self._quantized, _reason = self._open(precision)
             return self._quantized
@@ -134,7 +135,8 @@ class Session:
         everything = self._start(conditioning, {**settings, "ratio": 0}, quantized=True)
         model, stepper = everything.open_steps()
         while call := stepper.call:
-            quantized = model(*(tensor.clone() for tensor in call), letter="Q").clone()
+            latents, timestep = call
+            quantized = model(latents.clone(), timestep.clone(), "Q").clone()
             full = model(*call)
             yield full, quantized
             stepper.feed(full)
@@ -218,8 +220,8 @@ class Session:
     def close(self) -> None:
         """Closes its engines."""
         for engine in (self.engine, self._quantized):
-            if hasattr(engine, "close"):
-                engine.close()
+            if close := getattr(engine, "close", None):
+                close()
 
     def __enter__(self) -> "Session":
         return self

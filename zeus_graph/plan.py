@@ -72,8 +72,8 @@ class Plan:
         unknown = sorted(set(steps) - set("FQXR"))
         if not steps or unknown:
             raise ZeusError(
-                f"plan: got {', '.join(unknown[:9]) or 'no steps'}; expected the letters F (full), Q (full, quantized), "
-                f"X (extrapolate) and R (reuse). Write one letter per step, such as FFXRF."
+                f"plan: got {', '.join(unknown[:9]) or 'no steps'}; expected the letters F (full), Q (quantized), X "
+                "(extrapolate) and R (reuse). Write one letter per step, such as FFXRF."
             )
         if steps[0] not in FULL:
             raise ZeusError(
@@ -228,9 +228,12 @@ class Plan:
 
     def describe(self) -> str:
         """The plan, its full steps, NFE and speed-up bound, a line each."""
+        quantized = [i for i, letter in enumerate(self.steps) if letter == "Q"]
+        said = f"quantized      {_join_ranges(quantized)}\n" if quantized else ""
         return (
             f"{self.steps}\n"
             f"full steps     {_join_ranges(self.full_steps)}\n"
+            f"{said}"
             f"NFE            {self.nfe} of {len(self)}\n"
             f"speed-up bound {self.speedup_bound:.2f}x"
         )

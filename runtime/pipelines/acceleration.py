@@ -25,7 +25,8 @@ from zeus_trt.runtime.pipelines.stand_in import imitate, is_scheduler, is_stand_
 from zeus_trt.runtime.request import check_threshold, expect
 from zeus_trt.runtime.session import Session
 from zeus_trt.runtime.steppers import Step
-from zeus_trt.zeus_graph import Predictor, choose_plan
+from zeus_trt.zeus_graph import Plan, Predictor, choose_plan
+from zeus_trt.zeus_graph.plan_choice import Planner
 from zeus_trt.zeus_graph.policy import choose_policy
 
 __all__ = ["accelerate", "find_denoisers"]
@@ -91,7 +92,7 @@ def accelerate(
     check_threshold(drift_threshold)
     if scheduler is not None and not is_scheduler(scheduler):
         raise ZeusError(f"scheduler: got {scheduler!r}; expected a diffusers scheduler. Make one of its config.")
-    planner = choose_plan(ratio=ratio, **asked)
+    planner = _run_first_in_full(choose_plan(ratio=ratio, **asked))
     begin = functools.partial(PipelineRun, planner, choose_policy(drift_threshold, is_open=True), on_step, on_call)
     return _Block(_Accelerated(pipeline, scheduler, begin), engine, check)
 
@@ -261,6 +262,16 @@ class _Block(AbstractContextManager):
 
     def __exit__(self, *error: Any) -> None:
         self._opened.close()
+
+
+def _run_first_in_full(planner: Planner) -> Planner:
+    """No plan is known before the first call of a run: its step is never quantized."""
+
+    def make(count: int) -> Plan:
+        plan = planner(count)
+        return plan.with_quantized(i for i, letter in enumerate(plan.steps) if i and letter == "Q")
+
+    return make
 
 
 def _measure(arguments: dict[str, Any]) -> dict[str, list[torch.Size]]:

@@ -45,13 +45,6 @@ class _Loop:
     def is_full(self) -> bool:
         return self.plan is None or self.index >= len(self.plan) or self.plan.is_full(self.index)
 
-    @property
-    def letter(self) -> str:
-        """The engine of the next call: ``F`` or ``Q``."""
-        following = self.index + (self.stepped > 0)
-        is_quantized = self.plan is not None and self.plan.steps[following : following + 1] == "Q"
-        return "Q" if is_quantized else "F"
-
     def make_full(self, *steps: int) -> None:
         for step in steps:
             if self.plan:
@@ -125,7 +118,9 @@ class PipelineRun:
     @property
     def letter(self) -> str:
         """The engine that the next call of a denoiser is for: ``F`` the full one, ``Q`` the quantized one."""
-        return self._loop.letter
+        loop = self._loop
+        following = loop.index + (loop.stepped > 0)
+        return "Q" if loop.plan and loop.plan.steps[following : following + 1] == "Q" else "F"
 
     def restart(self) -> None:
         """Begins another loop: the schedule was set again."""
@@ -203,8 +198,7 @@ class PipelineRun:
         loop = self._loop
         self._check_called()
         if loop.plan is None:
-            plan = self._choose_plan(count())  # the first step has run by the full engine: no plan was known
-            loop.plan = plan.with_quantized([i for i, letter in enumerate(plan.steps) if i and letter == "Q"])
+            loop.plan = self._choose_plan(count())
             self.rule = loop.plan.rule
         if loop.stepped == len(loop.policies) and loop.index == 0:
             grid = read_grid(scheduler, arguments["timestep"], loop.plan)
