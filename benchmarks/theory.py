@@ -1,9 +1,9 @@
 """The theory of the ZEUS paper beside what trained models do: numbers and figures from recorded trajectories.
 
-    python benchmarks/theory.py --cache DIR
+    python benchmarks/theory.py --figures docs/figures
 
 Every model runs in full, once, as one batch; its outputs psi_i, after guidance, are kept. A run at r = 2 from the same
-noise follows. Writes theory.json and four figures (docs/theory.md). The last line is one JSON object.
+noise follows. Draws the four figures of docs/theory.md. The last line is one JSON object.
 """
 
 import json
@@ -239,7 +239,8 @@ def main(models: tuple[str, ...], num_samples: int, steps: int, cache: Path, fig
         (figures / f"{name}.png").write_bytes(picture)
     command = shlex.join(["python", "benchmarks/theory.py", *sys.argv[1:]])
     head = {"benchmark": "theory", "command": command, "num_samples": num_samples, "steps": steps, "ratio": RATIO}
-    click.echo(json.dumps({**head, "machine": describe_machine(), "models": rows}))
+    short = json.loads(json.dumps(rows), parse_float=lambda text: float(f"{float(text):.4g}"))
+    click.echo(json.dumps({**head, "machine": describe_machine(), "models": short}))
 
 
 if __name__ == "__main__":

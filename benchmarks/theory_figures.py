@@ -37,7 +37,7 @@ def draw_schemes(models: Mapping[str, Any]) -> bytes:
                 top.semilogy(schemes["steps"], numbers["bias_in_theory"], "--", color=colour, linewidth=1, label=label)
                 bottom.axhline(numbers["noise_in_theory"], linestyle="--", color=colour, linewidth=1)
         top.set_title(_shorten(name), fontsize=10)
-    figure.supxlabel("full step t before the block", fontsize=10)
+    axes[1][len(models) // 2].set_xlabel("full step t before the block")
     axes[0][0].set_ylabel("bias / RMS of outputs")
     axes[1][0].set_ylabel("variance / mean square")
     return _finish(figure, 5)
@@ -89,12 +89,12 @@ def draw_crossover(models: Mapping[str, Any]) -> bytes:
         numbers = found["crossover"]
         left.loglog(numbers["noises"], numbers["expected"], "--", color=colour, linewidth=1)
         left.loglog(numbers["noises"], numbers["ratio"], "o", color=colour, ms=4, label=_shorten(name))
-        for key, style in (("predicted", "--"), ("measured", "o")):
+        for key, style in (("predicted", "x--"), ("measured", "o")):
             points = [(h, s) for h, s in zip(numbers["strides"], numbers[key], strict=True) if s is not None]
             if points:
                 right.plot(*zip(*points, strict=True), style, color=colour, linewidth=1, ms=4)
     left.axhline(1, color="black", linewidth=0.8, linestyle=":")
-    left.plot([], [], "k--", linewidth=1, label="predicted")
+    left.plot([], [], "kx--", linewidth=1, ms=4, label="predicted")
     left.plot([], [], "ko", ms=4, label="measured")
     left.set(xlabel="noise / RMS of outputs", ylabel="MSE of a line / MSE of reuse")
     right.set(xlabel="stride h, steps", ylabel="noise above which reuse is better", xticks=numbers["strides"])

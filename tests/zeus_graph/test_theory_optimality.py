@@ -1,10 +1,11 @@
-"""(2, -1) is the best rule there is where psi'' alone is bounded, and the only one. With noise it is not the best.
+"""(2, -1) is the best rule there is where psi'' is bounded, and the only linear one. With noise it is not the best.
 
 Steps are 1 apart; the newest output is at 0, those before at -1, -2, ...; the next is at 1. |psi''| is at most K.
 
 Theorem 1. No rule, linear or not, on any number of earlier outputs has a worst error below K. That of (2, -1) is K;
            reuse, and all else that is not exact on lines, has no bound.
-Theorem 2. No other linear rule reaches K: with k = K(-1) > 0 below, the worst error is at least K (1 + k^2 / (1 + k)).
+Theorem 2. The worst error of every other linear rule exceeds K: it is K (1 + k^2 / (1 + k)) at least, where k > 0 is
+           the rule's Peano kernel at -1.
 """
 
 import numpy as np
@@ -95,9 +96,9 @@ def test_a_polynomial_through_three_outputs_errs_more():
 
 
 def test_it_is_not_the_best_for_noise():
-    """Of the rules exact on lines, the least-squares line has the least squared weights: 5 on two outputs, 7/3 on three.
+    """Of the rules exact on lines, the least-squares line has the least squared weights.
 
-    Its worst error on three is 5/3 K: less noise for more bias.
+    They sum to 5 on two outputs, (2, -1), and to 7/3 on three. Its worst error there is 5/3 K: less noise, more bias.
     """
     for count, squares, worst in ((2, 5.0, 1.0), (3, 7 / 3, 5 / 3)):
         conditions = np.array([np.ones(count), -np.arange(count)])

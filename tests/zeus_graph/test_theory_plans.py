@@ -1,4 +1,6 @@
-"""Where full steps belong: the uniform-skip theorem as we state it, and where it ends. (We do not have the paper's text.)
+"""Where full steps belong: the uniform-skip theorem as we state it, and where it ends.
+
+The paper's own statement is not known to us.
 
 A plan has the full steps 0 and 1, then B blocks of skipped runs r_1 .. r_B with sum S, each followed by a full step.
 Theorem: if a run of r skipped steps costs phi(r), whatever the other runs, and phi is convex, then sum phi(r_b) is
@@ -7,7 +9,7 @@ least where the runs differ by one at most; if phi is strictly convex, nowhere e
 Cost: the sum over the skipped steps of the worst error, over all outputs whose differences of an order are at most 1.
 """
 
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -44,7 +46,7 @@ def place_runs(runs):
 def list_runs(total, parts):
     for cuts in combinations(range(total + parts - 1), parts - 1):
         borders = (-1, *cuts, total + parts - 1)
-        yield tuple(stop - start - 1 for start, stop in zip(borders, borders[1:], strict=False))
+        yield tuple(stop - start - 1 for start, stop in pairwise(borders))
 
 
 def is_balanced(runs):
@@ -66,7 +68,7 @@ SCHEMES = [
 
 @pytest.mark.parametrize(("predictor", "order", "costs"), SCHEMES)
 def test_the_cost_of_a_run_is_convex(predictor, order, costs):
-    """r (r+1) / 2 for reuse, r (r+1) (r+2) / 6 for lines, 2 floor((r+1)^2 / 4) for interleaved, both outputs computed."""
+    """Reuse: r (r+1) / 2. Lines: r (r+1) (r+2) / 6. Interleaved: 2 floor((r+1)^2 / 4). Both outputs are computed."""
     found = [find_worst_errors(place_runs([run]), predictor, order).sum() for run in range(7)]
     assert found == pytest.approx(costs)
     assert np.all(np.diff(found, n=2) >= 0)
