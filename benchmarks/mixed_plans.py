@@ -4,8 +4,8 @@
 
 Every bundle has class labels and a quantized graph (``zeus-trt quantize``). A call of that graph counts
 ``--quantized-cost`` calls of the float graph: the table is about quality at a given cost, and measures no time. At each
-cost the best plan of F, Q, X and R, the best calibrated plan of F alone, the best of Q alone and the best uniform plan of
-F are chosen on validation samples and measured on held-out ones, in PSNR to the full float run. The last line is one
+cost the best plan of F, Q, X and R, the best calibrated plan of F alone, the best of Q alone and the best uniform plan
+of F are chosen on validation samples and measured on held-out ones, in PSNR to the full float run. The last line is one
 JSON object.
 """
 
