@@ -125,7 +125,9 @@ def _find_engine(bundle: Bundle, backend: str, precision: str) -> EngineFile:
         if engine.record and engine.record.spec.backend == backend and engine.record.spec.precision == precision
     ]
     reasons = [f"{engine.path.parent.name}: {', '.join(engine.reasons)}" for engine in engines if engine.reasons]
-    usable = sorted((engine for engine in engines if not engine.reasons), key=lambda engine: engine.path.stat().st_mtime)
+    usable = sorted(
+        (engine for engine in engines if not engine.reasons), key=lambda engine: engine.path.stat().st_mtime
+    )
     for engine in reversed(usable):
         assert engine.record
         if not (changed := check_engine(engine.path, engine.record)):

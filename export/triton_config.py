@@ -117,9 +117,7 @@ def _write_tensor(kind: str, spec: TensorSpec, has_rows: bool = False, optional:
     return _write(kind, spec.name, spec.dtype, sizes or [1], optional, flat=not sizes)
 
 
-def _write(
-    kind: str, name: str, dtype: str, sizes: Sequence[int], optional: bool = False, flat: bool = False
-) -> str:
+def _write(kind: str, name: str, dtype: str, sizes: Sequence[int], optional: bool = False, flat: bool = False) -> str:
     if dtype not in _TYPES:
         raise ZeusError(
             f"{name}: got {dtype}; expected one of {', '.join(_TYPES)}, which Triton's Python backend takes. "

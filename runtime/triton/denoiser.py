@@ -11,6 +11,7 @@ import triton_python_backend_utils as pb_utils
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.engines.choose import choose_engine
+from zeus_trt.runtime.triton.numpy_check import check_numpy
 
 
 class TritonPythonModel:
@@ -18,6 +19,7 @@ class TritonPythonModel:
 
     def initialize(self, args: Mapping[str, str]) -> None:
         """Opens the engine of the bundle beside ``model.py``."""
+        check_numpy(pb_utils)
         parameters = json.loads(args["model_config"])["parameters"]
         backend, precision = (parameters[name]["string_value"] for name in ("engine", "precision"))
         device = f"cuda:{args['model_instance_device_id']}" if args["model_instance_kind"] == "GPU" else "cpu"

@@ -22,6 +22,7 @@ from zeus_trt.runtime.request import Request
 from zeus_trt.runtime.solver import Solver
 from zeus_trt.runtime.steppers import ProgramStepper
 from zeus_trt.runtime.trajectory import Trajectory
+from zeus_trt.runtime.triton.numpy_check import check_numpy
 from zeus_trt.zeus_graph import Plan
 from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
 from zeus_trt.zeus_graph.fold import fold
@@ -35,6 +36,7 @@ class TritonPythonModel:
 
     def initialize(self, args: Mapping[str, str]) -> None:
         """Reads the manifest; the stored solvers are read, and compared with it, where they are used."""
+        check_numpy(pb_utils)
         parameters = json.loads(args["model_config"])["parameters"]
         folder = Path(args["model_repository"], args["model_version"], "bundle")
         bundle = Bundle(folder, Manifest.from_json(strict_json.read_bytes(folder / FILE_NAME, "manifest")))
