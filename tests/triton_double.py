@@ -1,4 +1,4 @@
-"""A double of ``triton_python_backend_utils``, the module that Triton gives its Python models: no server is behind it."""
+"""A double of ``triton_python_backend_utils``, the module that Triton gives its models: no server is behind it."""
 
 import json
 import sys

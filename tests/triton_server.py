@@ -56,7 +56,9 @@ def serve(repository, folder):
     for file in (Path(program), backend / _find_stub().name):
         file.chmod(0o755)
     libraries = (sysconfig.get_config_var("LIBDIR"), str(_find_home().parents[1] / "nvidia_pytriton.libs"))
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # the stub takes the first python3's packages
+    path = (
+        f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # the stub takes the first python3's packages
+    )
     environment = {**os.environ, "PATH": path, "LD_LIBRARY_PATH": os.pathsep.join(libraries)}
     ports = _find_ports(2)
     options = [f"--{kind}-port={port}" for kind, port in zip(("http", "grpc"), ports, strict=True)]

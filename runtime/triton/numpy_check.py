@@ -11,7 +11,7 @@ from zeus_trt.errors import ZeusError
 def check_numpy(pb_utils: Any) -> None:
     """Refuses a NumPy that the server was not built for: its arrays would have other values, and no error.
 
-    Servers of 2024 were built for NumPy 1; under NumPy 2 all elements of their arrays are the first one.
+    Triton 2.51 was built for NumPy 1: under NumPy 2 all elements of its arrays are the first one.
 
     Args:
         pb_utils: The module ``triton_python_backend_utils``.
@@ -24,5 +24,5 @@ def check_numpy(pb_utils: Any) -> None:
     if found != sent:
         raise ZeusError(
             f"numpy: got {np.__version__}, with which this Triton's Python backend reads {sent} as {found}; expected "
-            "one that it was built for. Install numpy<2 beside zeus-trt, or take a newer Triton."
+            "one that it was built for. Install numpy<2 beside zeus-trt, or take a Triton that was built for this one."
         )

@@ -100,13 +100,16 @@ def test_batched_config_is_what_triton_publishes(conditioning):
     assert config.dynamic_batching.max_queue_delay_microseconds == 500
     assert [spec.name for spec in config.input] == [spec.name for spec in manifest.inputs]
     assert (list(config.input[0].dims), list(config.output[0].dims)) == ([4, -1, -1], [4, -1, -1])
-    assert config.input[1].dims == [1] and config.input[1].HasField("reshape") and not config.input[1].reshape.shape
+    assert config.input[1].dims == [1]
+    assert config.input[1].HasField("reshape")
+    assert not config.input[1].reshape.shape
 
 
 def test_sampler_config_is_what_triton_publishes():
     config = parse(write_sampler(make_manifest(TEXT, GUIDANCE), 16, 8))
     required = [spec.name for spec in config.input if not spec.optional]
-    assert config.model_transaction_policy.decoupled and config.max_batch_size == 0
+    assert config.model_transaction_policy.decoupled
+    assert config.max_batch_size == 0
     assert required == ["encoder_hidden_states"]
     assert {"negative_encoder_hidden_states", "noise", "seed", "plan", "guidance"} <= {i.name for i in config.input}
     assert config.parameters["trajectories"].string_value == "8"
@@ -116,7 +119,8 @@ def test_sampler_config_is_what_triton_publishes():
 def test_batcher_is_off_where_an_input_has_no_rows(conditioning):
     manifest = make_manifest(*conditioning)
     config = parse(write_denoiser(manifest, ONNX, find_max_rows(manifest, 16), 500))
-    assert config.max_batch_size == 0 and not config.HasField("dynamic_batching")
+    assert config.max_batch_size == 0
+    assert not config.HasField("dynamic_batching")
     assert list(config.input[0].dims) == [-1, 4, -1, -1]
 
 
@@ -186,7 +190,8 @@ def test_requests_with_other_plans_equal_program_mode(tiny, server):
 def test_more_rows_than_a_call_takes_are_split(server):
     request = Request(class_labels=np.array([0, 1, 2]), num_steps=np.array([20]), guidance_scale=np.array([2.0]))
     ((response,),) = server.ask(request)
-    assert len(response.tensors["latents"].as_numpy()) == 3 and set(server.rows) == {4, 2}
+    assert len(response.tensors["latents"].as_numpy()) == 3
+    assert set(server.rows) == {4, 2}
 
 
 def test_latents_are_streamed_where_asked(server):
@@ -199,7 +204,8 @@ def test_trajectory_ends_when_its_client_has_gone(server):
     gone = ask(ratio=0, every=1)
     gone.sender._patience = 2
     (responses,) = server.ask(gone)
-    assert len(responses) == 2 and len(server.rows) < 20
+    assert len(responses) == 2
+    assert len(server.rows) < 20
 
 
 @pytest.mark.parametrize(
@@ -228,7 +234,9 @@ def test_wrong_shapes_are_refused(server):
     noise = Request(class_labels=np.array([1]), noise=np.zeros((1, 1, 4, 4), np.float32), num_steps=np.array([20]))
     many = Request(class_labels=np.array([1]), num_steps=np.array([20, 30]))
     errors = [read_error(responses) for responses in server.ask(two, noise, many)]
-    assert "got 2 seeds; expected 3" in errors[0] and "noise: got 4" in errors[1] and "got 2 values" in errors[2]
+    assert "got 2 seeds; expected 3" in errors[0]
+    assert "noise: got 4" in errors[1]
+    assert "got 2 values" in errors[2]
 
 
 def test_error_of_the_denoiser_reaches_the_client(server):

@@ -8,7 +8,7 @@ from triton_server import ask, count, find_reason, serve
 from zeus_trt.export.triton import package_triton
 from zeus_trt.runtime import Session
 
-pytestmark = pytest.mark.skipif(bool(find_reason()), reason=find_reason())
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(find_reason()), reason=find_reason())]
 LETTERS = "FFFFXRFXRFXRFXFXFFFF"
 PLANS = ({"ratio": 0}, {"ratio": 2}, {"ratio": 4}, {"plan": LETTERS})
 KINDS = {"ratio": np.int32, "every": np.int32, "seed": np.int64, "plan": object, "num_steps": np.int32}
@@ -36,7 +36,9 @@ def client(bundle, tmp_path_factory):
 
 def test_requests_with_other_plans_equal_program_mode_and_share_calls(bundle, client):
     settings = {
-        f"{scale} {plan}": {**plan, "seed": 5 + scale, "guidance_scale": float(scale)} for scale in (1, 2) for plan in PLANS
+        f"{scale} {plan}": {**plan, "seed": 5 + scale, "guidance_scale": float(scale)}
+        for scale in (1, 2)
+        for plan in PLANS
     }
     before = count(client)
     found = ask(client, {key: fill(**one) for key, one in settings.items()})
@@ -63,4 +65,6 @@ def test_fault_of_a_request_is_its_own(client):
     found = ask(client, {"plan": fill(plan="FFXX"), "steps": fill(num_steps=7), "right": fill(ratio=4)})
     assert len(found["right"]) >= 1
     words = sorted(found["errors"])
-    assert len(words) == 2 and "num_steps: got 7" in words[0] and "plan: got X as the last step" in words[1]
+    assert len(words) == 2
+    assert "num_steps: got 7" in words[0]
+    assert "plan: got X as the last step" in words[1]
