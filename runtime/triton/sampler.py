@@ -28,7 +28,7 @@ from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
 from zeus_trt.zeus_graph.fold import fold
 
 _NEGATIVE = "negative_"
-_NUMBERS = ("num_steps", "ratio", "plan", "predictor", "guidance_scale", "batch", "every")
+_SETTINGS = ("num_steps", "ratio", "plan", "predictor", "guidance_scale", "batch", "every")
 
 
 class TritonPythonModel:
@@ -79,9 +79,9 @@ class TritonPythonModel:
         stepper = ProgramStepper(fold(self._solver.program(num_steps), settled.plan), trajectory.noise)
         model, nfe = trajectory.make_call(stepper), settled.plan.nfe
         while call := stepper.call:
-            stepper.feed(model(*call))
             if sender.is_cancelled():
                 raise _Cancelled
+            stepper.feed(model(*call))
             if every and model.meter.nfe % every == 0 and model.meter.nfe < nfe:
                 sender.send(_make_response(stepper.latents, model.meter.nfe, nfe))
         return model.finish(), nfe
@@ -152,7 +152,7 @@ def read_request(given: Mapping[str, np.ndarray]) -> tuple[int, Request]:
     Raises:
         ZeusError: As ``Request``.
     """
-    settings = {name: _read_one(name, given[name]) for name in _NUMBERS if name in given}
+    settings = {name: _read_one(name, given[name]) for name in _SETTINGS if name in given}
     every = settings.pop("every", 0)
     if every < 0:
         raise ZeusError(f"every: got {every}; expected a number of full steps, or 0 for the last alone. Change it.")
@@ -161,7 +161,7 @@ def read_request(given: Mapping[str, np.ndarray]) -> tuple[int, Request]:
     if "seed" in given:
         seeds = given["seed"].tolist()
         settings["seed"] = seeds[0] if len(seeds) == 1 else seeds
-    tensors = {name: torch.from_numpy(value) for name, value in given.items() if name not in (*_NUMBERS, "seed")}
+    tensors = {name: torch.from_numpy(value) for name, value in given.items() if name not in (*_SETTINGS, "seed")}
     noise = tensors.pop("noise", None)
     negative = {name[len(_NEGATIVE) :]: tensors.pop(name) for name in [*tensors] if name.startswith(_NEGATIVE)}
     return every, Request(tensors, noise=noise, negative=negative or None, **settings)

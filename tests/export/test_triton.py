@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from engine_samples import SPEC, write_engine
 from small_bundle import STEPS, write_bundle
 from toy_bundle import GUIDANCE, LABELS, TEXT, TensorSpec, make_manifest
 from triton_double import InferenceResponse, Request, make_arguments, use_module
@@ -17,6 +18,7 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.export.triton import package_triton
 from zeus_trt.export.triton_config import Served, find_max_rows, write_denoiser, write_sampler
 from zeus_trt.runtime import Session
+from zeus_trt.runtime.bundle.precision import Precision
 
 IDS = TensorSpec("img_ids", "float32", ("length", 3), "size")
 FILL = TensorSpec("length", "int64", (), value="length")
@@ -137,6 +139,26 @@ def test_repository_has_the_graph_and_the_solvers(small, tmp_path):
         "sampler/1/bundle/manifest.json", "sampler/1/bundle/scheduler/scheduler_config.json",
         f"sampler/1/bundle/solvers/{STEPS}.json", "sampler/1/model.py", "sampler/config.pbtxt",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("backend", "line", "file"),
+    [
+        ("tensorrt", 'platform: "tensorrt_plan"', "denoiser/1/model.plan"),
+        ("aot-inductor", 'value { string_value: "aot-inductor" }', "denoiser/1/bundle/engines/{}/denoiser.engine"),
+    ],
+)
+def test_engine_of_the_bundle_is_served(small, tmp_path, backend, line, file):
+    spec = replace(SPEC, backend=backend, precision=Precision.FP32, options={})
+    engine = write_engine(small, spec)
+    files = package_triton(small, tmp_path / "models", denoiser_backend=backend)
+    config = (tmp_path / "models/denoiser/config.pbtxt").read_text()
+    assert file.format(engine.parent.name) in files
+    assert line in config
+    assert "max_batch_size: 4" in config  # that of the engine's profile
+    engine.write_bytes(b"other!")
+    with pytest.raises(ZeusError, match="was changed since it was built"):
+        package_triton(small, tmp_path / "again", denoiser_backend=backend)
 
 
 def test_only_a_repository_of_ours_is_replaced(small, tmp_path):
