@@ -2,6 +2,7 @@
 
 import json
 import runpy
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -207,6 +208,12 @@ def test_requests_with_other_plans_equal_program_mode(tiny, server):
             found = responses[-1].tensors
             assert torch.equal(torch.from_numpy(found["latents"].as_numpy()), expected.latents)
             assert found["progress"].as_numpy().tolist() == [expected.report.nfe] * 2
+
+
+def test_sampler_needs_no_diffusers(server, monkeypatch):
+    monkeypatch.setitem(sys.modules, "diffusers", None)
+    ((response,),) = server.ask(ask(ratio=0))
+    assert not response.has_error()
 
 
 def test_more_rows_than_a_call_takes_are_split(server):
