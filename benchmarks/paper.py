@@ -23,6 +23,7 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.compare import compare
 from zeus_trt.evaluation.comparison import Comparison
 from zeus_trt.evaluation.options import MeasureOptions
+from zeus_trt.evaluation.pipeline_workload import EAGER
 from zeus_trt.evaluation.table import Table
 from zeus_trt.evaluation.variants import make_variants
 from zeus_trt.evaluation.workload import SessionWorkload
@@ -30,7 +31,7 @@ from zeus_trt.machine import describe_machine
 from zeus_trt.zeus_graph import Predictor, choose_plan, fold
 
 MODELS = Path(__file__).parents[1] / "examples" / "models"
-DIGITS = tuple(MODELS / f"digits-{name}" for name in ("unet-flow", "unet-epsilon", "unet-v", "dit-flow"))
+DIGITS = tuple(MODELS / f"digits-{name}" for name in ("unet-flow", "unet-epsilon", "unet-v", "unet-x0", "dit-flow"))
 
 _SHOWN = ("", "solver", "steps", "predictor", "NFE", "bound", "PSNR", "SSIM", "LPIPS", "FID", "PSNR to most steps")
 _WORDS = {True: "agrees", False: "does not agree", None: "-"}
@@ -67,8 +68,10 @@ class Outcome:
     def to_markdown(self) -> str:
         """What was measured."""
         whole = self.comparison.table
-        columns = [column for column in whole.columns if column.name in _SHOWN]
-        notes = "".join(f"\n{note}." for note in self.comparison.missing_metrics)
+        shown = {*_SHOWN, *(["speed-up"] if self.table.grid.peers else [])}
+        columns = [column for column in whole.columns if column.name in shown]
+        rows = [f"{row.label}: {row.note}" for row in whole.rows if row.note]
+        notes = "".join(f"\n{note}." for note in (*rows, *self.comparison.missing_metrics))
         return f"{Table(columns, whole.rows).to_markdown()}{notes}\n"
 
 
@@ -119,13 +122,18 @@ def run_table(
     Raises:
         ZeusError: As ``open_compared`` and ``compare``.
     """
-    subject = open_compared(model, output, **conditioning)
+    backends = (EAGER,) if table.grid.peers else ("auto",)
+    subject = open_compared(model, output, backends=backends, **conditioning)
     variants = make_variants(subject.workload, replace(table.grid, backends=subject.asked))
     comparison = compare(subject, variants, options, output=output / table.name, on_run=on_run)
     state = {}
     for variant in variants:
         setting = variant.setting
-        if not variant.is_full and setting.predictor == Predictor() and isinstance(subject.workload, SessionWorkload):
+        if (
+            not (variant.is_full or variant.peer)
+            and setting.predictor == Predictor()
+            and isinstance(subject.workload, SessionWorkload)
+        ):
             program = subject.workload.program(setting.num_steps, setting.solver)
             state[variant.label] = fold(program, setting.plan).num_latents
     return Outcome(table, comparison, state)
@@ -199,6 +207,12 @@ def write_page(outcomes: Sequence[Outcome | FigureOutcome], output: Path, comman
     }
 
 
+def list_models(table: PaperTable | ErrorFigure, chosen: Sequence[str | Path]) -> Sequence[str | Path]:
+    """The models that a table is run on: all, those that it names, or else the first."""
+    named = [model for model in chosen if Path(model).name in table.digits]
+    return chosen if table.every_model else named or chosen[:1]
+
+
 def _describe_place() -> str:
     return ", ".join(f"{name} {value}" for name, value in describe_machine().items())
 
@@ -206,7 +220,7 @@ def _describe_place() -> str:
 @click.command()
 @click.argument("tables", nargs=-1, metavar="[TABLE]...", type=click.Choice(list(STUDIES)))
 @click.option("--model", "models", multiple=True, help="Bundle, model folder or pipeline; repeat for more.")
-@click.option("--digits", is_flag=True, help="The four digits models; the default without --model.")
+@click.option("--digits", is_flag=True, help="The five digits models; the default without --model.")
 @click.option("--prompts", type=click.Path(path_type=Path, exists=True), help="File with a prompt per line.")
 @click.option("--num-images", type=click.IntRange(1), default=8, show_default=True)
 @click.option("--rounds", type=click.IntRange(1), default=1, show_default=True, help="Timed runs of each row.")
@@ -229,12 +243,13 @@ def main(
     pages = []
     for table in (STUDIES[name] for name in tables or STUDIES):
         outcomes: list[Outcome | FigureOutcome] = []
-        for model in chosen if table.every_model else chosen[:1]:
+        for model in list_models(table, chosen):
             name = Path(model).name
             click.echo(f"{table.name} on {name} ...", err=True)
             run = run_figure if isinstance(table, ErrorFigure) else run_table
             outcomes.append(run(table, model, output / name, options, **given))
         source = [word for model in models for word in ("--model", model)] + ["--digits"] * (digits or not models)
+        source += [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]
         command = ["python", "benchmarks/paper.py", table.name, *source, "--num-images", str(num_images)]
         pages.append(write_page(outcomes, output, shlex.join(command), num_images))
         click.echo((output / f"{table.name}.md").read_text(encoding="utf-8"))

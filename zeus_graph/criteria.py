@@ -18,12 +18,13 @@ class CriterionPolicy:
     """Skips a step where a criterion allows it, up to a number of steps in a row. The last step is full.
 
     Args:
-        plan: Its length counts. ``plan`` then has the letters of the steps so far; all steps ahead are full in it.
+        plan: Its skipped steps count as full. ``plan`` then has the letters of the steps so far; all steps ahead are
+            full in it.
         limit: Skipped steps in a row, at most.
     """
 
     def __init__(self, plan: Plan, limit: int):
-        self.plan = Plan("F" * len(plan))
+        self.plan = Plan("".join("Q" if letter == "Q" else "F" for letter in plan.steps))
         self._limit, self._skipped = limit, 0
         self._outputs: deque[torch.Tensor] = deque(maxlen=3)  # of the last steps, a skipped one has that before it
 
