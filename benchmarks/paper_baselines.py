@@ -88,9 +88,9 @@ def needs_fewer_calls_composed(rows: Sequence[Row], _: Mapping[str, int]) -> Ver
 
 
 def is_faster_composed(rows: Sequence[Row], _: Mapping[str, int]) -> Verdict:
-    """Every composed run is faster than its plan and its cache alone, where several rounds were timed and none is marked.
+    """Every composed run is faster than its plan and its cache alone.
 
-    One round has no spread, so it has no verdict.
+    One round has no spread, so it has no verdict, nor has one with an impossible speed-up.
     """
     said, checks, doubtful = [], [], False
     for row, plan, cache in _list_composed(rows):

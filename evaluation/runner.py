@@ -103,7 +103,7 @@ class Runner:
             run, sample = time_run(subject.workload, variant.setting, self._timed, subject.denoiser_class, round_)
         known = self.records.get(variant.key) or Record((), sample.latents, sample.images)
         known = replace(known, runs=(*known.runs, run))
-        if variant.peer and known.nfe_equivalent is None:
+        if variant.peer and not variant.setting.policy and known.nfe_equivalent is None:
             known = replace(known, nfe_equivalent=self._weigh(variant))
         self._keep(variant, known)
 
@@ -137,7 +137,7 @@ class Runner:
         return make_full_setting(self._subject.workload, steps, setting.solver, setting.backend, setting.mode)
 
     def _weigh(self, variant: Variant) -> float:
-        """The work of a peer's run, in calls of the whole denoiser."""
+        """The work of a cache's run, in calls of the whole denoiser."""
         workload, short = self._subject.workload, self._shorten(variant)
         with self._accelerated(variant):
             work = count_flops(lambda: workload.run(variant.setting, self._numbers))

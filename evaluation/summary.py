@@ -72,8 +72,8 @@ def _fill(row: Row, variant: Variant, record: Record, references: _References, o
     speedup = compare_times(runs, full.runs) if full else None
     full_times = _summarize(full.runs[:rounds], num_images) if full and full.runs else None
     devices = [run.device_mib for run in runs if run.device_mib is not None]
-    work = record.nfe_equivalent if variant.peer else float(first.nfe)
-    bound = _bound(plan, times, full_times, len(plan) / work) if work else None
+    work = record.nfe_equivalent or float(first.nfe)
+    bound = _bound(plan, times, full_times, len(plan) / work)
     return replace(
         row,
         plan=first.plan,
@@ -81,7 +81,7 @@ def _fill(row: Row, variant: Variant, record: Record, references: _References, o
         nfe=first.nfe,
         nfe_equivalent=work,
         speedup_bound=bound,
-        run_bound=_bound_run(full_times, bound) if full_times and bound else None,
+        run_bound=_bound_run(full_times, bound) if full_times else None,
         times=times,
         speedup=speedup,
         speedup_to_eager=compare_times(runs, eager.runs) if eager else None,

@@ -132,7 +132,8 @@ class Trajectory:
         stepper = start_stepper(
             self._solver.scheduler, self.noise, request.plan, request.num_steps,
             begin=self.begin, schedule=request.schedule,
-            make_policy=request.policy or choose_policy(request.drift_threshold), generator=self._generators, blend=self._blend,
+            make_policy=request.policy or choose_policy(request.drift_threshold),
+            generator=self._generators, blend=self._blend,
         )  # fmt: skip
         return self.make_call(stepper), stepper
 
