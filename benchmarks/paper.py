@@ -68,7 +68,8 @@ class Outcome:
     def to_markdown(self) -> str:
         """What was measured."""
         whole = self.comparison.table
-        shown = {*_SHOWN, *(["speed-up"] if self.table.grid.peers else [])}
+        timed = self.table.grid.peers and self.comparison.settings["rounds"] > 1
+        shown = {*_SHOWN, *(["speed-up"] if timed else [])}
         columns = [column for column in whole.columns if column.name in shown]
         rows = [f"{row.label}: {row.note}" for row in whole.rows if row.note]
         notes = "".join(f"\n{note}." for note in (*rows, *self.comparison.missing_metrics))

@@ -196,7 +196,7 @@ def _show_part(name: str, row: Row) -> str:
 
 
 def _show_nfe(row: Row) -> str:
-    if row.peer and row.nfe_equivalent:
+    if row.nfe_equivalent and row.nfe_equivalent != row.nfe:
         return f"{row.nfe_equivalent:.1f} eq."
     return "" if row.nfe is None else str(row.nfe)
 

@@ -6,8 +6,10 @@ from itertools import pairwise
 import pytest
 import torch
 from diffusers import FlowMatchEulerDiscreteScheduler
+from toy_bundle import make_session
 from toy_workload import curved
 
+from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import draw_noise, run_steps
 from zeus_trt.zeus_graph import Plan
 from zeus_trt.zeus_graph.criteria import AdaptivePolicy, SadaPolicy
@@ -89,3 +91,18 @@ def test_short_runs_end_with_a_full_step(make, count):
     letters, _, _ = run(partial(make) if make is SadaPolicy else partial(make, threshold=10.0), count)
     assert len(letters) == count
     assert letters[-1] == "F"
+
+
+def test_a_session_takes_a_policy():
+    session, noise = make_session(), draw_noise((2, 4, 8, 8), seed=1)
+    result = session.generate(num_steps=20, noise=noise, policy=partial(AdaptivePolicy, threshold=0.1))
+    assert result.report.mode == "step"
+    assert result.report.nfe == result.report.engine_calls == result.report.plan.count("F") < 20
+    plan = Plan(result.report.plan, "reuse")
+    assert torch.equal(session.generate(num_steps=20, noise=noise, plan=plan, mode="step").latents, result.latents)
+    with pytest.raises(ZeusError, match="got program with a policy"):
+        session.generate(num_steps=20, noise=noise, policy=AdaptivePolicy, mode="program")
+    with pytest.raises(ZeusError, match="got one beside a policy"):
+        session.generate(num_steps=20, noise=noise, policy=AdaptivePolicy, drift_threshold=0.1)
+    with pytest.raises(ZeusError, match="policy: got str"):
+        session.generate(num_steps=20, noise=noise, policy="sada")
