@@ -20,11 +20,12 @@ CPP = ROOT / "runtime" / "cpp"
 SOURCES = ROOT / "tests" / "cpp"
 WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror")
 COMPILERS = ("g++", "clang++")
-SANITIZERS = {
-    "plain": (),
-    "address": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g"),
-    "thread": ("-fsanitize=thread", "-g"),
+FLAGS = {
+    "plain": ("-O2", "-march=native", *WARNINGS),
+    "address": ("-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
+    "thread": ("-O1", "-g1", "-fsanitize=thread"),
 }
+"""Of each kind of program. -march=native: torch joins product and sum where the processor can, and so do these."""
 CALL, RESULT, ERROR = range(3)
 
 
@@ -43,13 +44,13 @@ def find_compiler(name: str) -> str:
 
 
 @functools.cache
-def compile_source(name: str, compiler: str = "g++", sanitizer: str = "plain") -> Path:
+def compile_source(name: str, compiler: str = "g++", kind: str = "plain") -> Path:
     """The program of a source of ``tests/cpp``, compiled if it or a header changed."""
-    command = [find_compiler(compiler), "-std=c++17", "-O2", "-march=native", *WARNINGS, *SANITIZERS[sanitizer], f"-I{CPP}", "-pthread"]
+    command = [find_compiler(compiler), "-std=c++17", *FLAGS[kind], f"-I{CPP}", "-pthread"]
     content = hashlib.sha256(" ".join(command).encode())
     for path in (SOURCES / name, *sorted(CPP.rglob("*.hpp"))):
         content.update(path.read_bytes())
-    program = open_cache() / f"{Path(name).stem}-{compiler}-{sanitizer}-{content.hexdigest()[:16]}"
+    program = open_cache() / f"{Path(name).stem}-{compiler}-{kind}-{content.hexdigest()[:16]}"
     with FileLock(program.with_suffix(".lock")):
         if not program.exists():
             made = program.with_suffix(".new")

@@ -41,8 +41,8 @@ zeus_trt::Result<zeus_trt::View<const T>> run(const zeus_trt::SamplingProgram& p
   if (!stepper) return stepper.error();
   auto guidance = zeus_trt::ClassifierFreeGuidance<T>::make(scale, rows, noise.size / rows);
   if (!guidance) return guidance.error();
-  auto made = std::abs(scale - 1) > 0 ? zeus_trt::run(*stepper, guidance->wrap(denoiser))
-                                      : zeus_trt::run(*stepper, denoiser);
+  auto made =
+      std::abs(scale - 1) > 0 ? zeus_trt::run(*stepper, guidance->wrap(denoiser)) : zeus_trt::run(*stepper, denoiser);
   if (made) latents.assign(made->data, made->data + made->size);
   return made;
 }

@@ -358,7 +358,8 @@ class ClassifierFreeGuidance {
   auto wrap(Denoiser& denoiser) {
     return [this, &denoiser](const Call<T>& call) -> Result<View<const T>> {
       Result<View<const T>> output = denoiser(expand(call));
-      return output ? combine(*output) : output;
+      if (!output) return output.error();
+      return combine(*output);
     };
   }
 
@@ -398,7 +399,7 @@ Result<View<const T>> run(Stepper<T, Space>& stepper, Denoiser&& denoiser, const
         return detail::refuse("trajectory", "cancelled at step " + std::to_string(call->step), "to run to its end",
                               "Run it again to go on.", Error::Kind::cancelled);
       Result<View<const T>> output = denoiser(*call);
-      if (!output) return output;
+      if (!output) return output.error();
       if (Status fed = stepper.feed(*output); !fed) return fed.error();
       if (control.on_call) control.on_call(stepper.done(), stepper.nfe());
     }

@@ -104,9 +104,9 @@ struct SamplingProgram {
     SamplingProgram made;
     made.plan = read_text(data["plan"], "plan");
     for (const auto& step : read_list(data["steps"], "steps"))
-      made.steps.push_back(static_cast<std::size_t>(read_integer(step, "steps[...]")));
+      made.steps.push_back(static_cast<std::size_t>(read_integer(step, name_item("steps", made.steps.size()))));
     for (const auto& timestep : read_list(data["timesteps"], "timesteps"))
-      made.timesteps.push_back(read_number(timestep, "timesteps[...]"));
+      made.timesteps.push_back(read_number(timestep, name_item("timesteps", made.timesteps.size())));
     for (const auto& rows : read_list(data["matrices"], "matrices"))
       made.matrices.push_back(read_matrix(rows, made.matrices.size()));
     made.first_input = read_number(data["first_input"], "first_input");
@@ -129,6 +129,10 @@ struct SamplingProgram {
     made.fingerprint = sha256(written + "}");
     if (data["fingerprint"] != made.fingerprint) throw refuse("its fingerprint is that of another program");
     return made;
+  }
+
+  static std::string name_item(const char* list, std::size_t index) {
+    return list + ("[" + std::to_string(index)) + "]";
   }
 
   static Matrix read_matrix(const detail::Json& rows, std::size_t index) {
