@@ -1,6 +1,7 @@
 // What the headers of zeus-trt share: errors as values, strict JSON, digests.
 #pragma once
 
+#include <algorithm>
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <initializer_list>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -99,48 +101,76 @@ Result<T> at_border(Body&& body) noexcept {
   }
 }
 
-// SHA-256 in hex (FIPS 180-4).
-inline std::string sha256(std::string_view text) {
-  static constexpr std::uint32_t k[64] = {
-      0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
-      0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
-      0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
-      0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
-      0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
-      0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
-      0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
-      0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
-  std::uint32_t h[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-  const auto turn = [](std::uint32_t x, int n) { return (x >> n) | (x << (32 - n)); };
-  const auto mix = [&](const unsigned char* block) {
+// SHA-256 (FIPS 180-4) of bytes that come in pieces.
+class Sha256 {
+ public:
+  void add(const char* data, std::size_t size) noexcept {
+    total_ += size;
+    while (size) {
+      const std::size_t count = std::min(size, sizeof block_ - filled_);
+      std::memcpy(block_ + filled_, data, count);
+      filled_ += count, data += count, size -= count;
+      if (filled_ == sizeof block_) mix();
+    }
+  }
+
+  std::string hex() {
+    const std::uint64_t bits = total_ * 8;
+    add("\x80", 1);
+    while (filled_ != 56) add("", 1);
+    char end[8];
+    for (int i = 0; i < 8; ++i) end[i] = static_cast<char>(bits >> (56 - 8 * i) & 0xff);
+    add(end, 8);
+    char text[65];
+    for (std::size_t i = 0; i < 8; ++i) std::snprintf(text + 8 * i, 9, "%08x", static_cast<unsigned>(h_[i]));
+    return text;
+  }
+
+ private:
+  static std::uint32_t turn(std::uint32_t x, int n) noexcept { return (x >> n) | (x << (32 - n)); }
+
+  void mix() noexcept {
+    static constexpr std::uint32_t k[64] = {
+        0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+        0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+        0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+        0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+        0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+        0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+        0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+        0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
     std::uint32_t w[64];
     for (int i = 0; i < 16; ++i)
-      w[i] = std::uint32_t{block[4 * i]} << 24 | std::uint32_t{block[4 * i + 1]} << 16 |
-             std::uint32_t{block[4 * i + 2]} << 8 | std::uint32_t{block[4 * i + 3]};
+      w[i] = std::uint32_t{block_[4 * i]} << 24 | std::uint32_t{block_[4 * i + 1]} << 16 |
+             std::uint32_t{block_[4 * i + 2]} << 8 | std::uint32_t{block_[4 * i + 3]};
     for (int i = 16; i < 64; ++i)
       w[i] = w[i - 16] + w[i - 7] + (turn(w[i - 15], 7) ^ turn(w[i - 15], 18) ^ (w[i - 15] >> 3)) +
              (turn(w[i - 2], 17) ^ turn(w[i - 2], 19) ^ (w[i - 2] >> 10));
-    std::uint32_t a = h[0], b = h[1], c = h[2], d = h[3], e = h[4], f = h[5], g = h[6], last = h[7];
+    std::uint32_t s[8];
+    std::copy(h_, h_ + 8, s);
     for (int i = 0; i < 64; ++i) {
-      const auto one = last + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) + ((e & f) ^ (~e & g)) + k[i] + w[i];
-      const auto two = (turn(a, 2) ^ turn(a, 13) ^ turn(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
-      last = g, g = f, f = e, e = d + one, d = c, c = b, b = a, a = one + two;
+      const auto one =
+          s[7] + (turn(s[4], 6) ^ turn(s[4], 11) ^ turn(s[4], 25)) + ((s[4] & s[5]) ^ (~s[4] & s[6])) + k[i] + w[i];
+      const auto two =
+          (turn(s[0], 2) ^ turn(s[0], 13) ^ turn(s[0], 22)) + ((s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]));
+      std::copy_backward(s, s + 7, s + 8);
+      s[4] += one, s[0] = one + two;
     }
-    h[0] += a, h[1] += b, h[2] += c, h[3] += d, h[4] += e, h[5] += f, h[6] += g, h[7] += last;
-  };
-  const auto* bytes = reinterpret_cast<const unsigned char*>(text.data());
-  const std::size_t whole = text.size() / 64 * 64, left = text.size() - whole;
-  for (std::size_t i = 0; i < whole; i += 64) mix(bytes + i);
-  unsigned char tail[128] = {};
-  if (left) std::memcpy(tail, bytes + whole, left);
-  tail[left] = 0x80;
-  const std::size_t end = left < 56 ? 64 : 128;
-  for (std::size_t i = 0; i < 8; ++i)
-    tail[end - 1 - i] = static_cast<unsigned char>(std::uint64_t{text.size()} * 8 >> 8 * i);
-  for (std::size_t i = 0; i < end; i += 64) mix(tail + i);
-  char hex[65];
-  for (std::size_t i = 0; i < 8; ++i) std::snprintf(hex + 8 * i, 9, "%08x", static_cast<unsigned>(h[i]));
-  return hex;
+    for (int i = 0; i < 8; ++i) h_[i] += s[i];
+    filled_ = 0;
+  }
+
+  std::uint32_t h_[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                         0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+  unsigned char block_[64] = {};
+  std::size_t filled_ = 0;
+  std::uint64_t total_ = 0;
+};
+
+inline std::string sha256(std::string_view text) {
+  Sha256 digest;
+  digest.add(text.data(), text.size());
+  return digest.hex();
 }
 
 // Finds what strict JSON does not have: repeated keys, numbers beyond 64 bits, and nesting deeper than 64 levels.
@@ -246,6 +276,57 @@ inline double read_number(const Json& data, const std::string& where) {
 inline const Json& read_list(const Json& data, const std::string& where) {
   if (!data.is_array()) misfit("array", data, where);
   return data;
+}
+
+// An object whose fields are all known; `optional` ones may be missing.
+inline const Json& expect_fields(const Json& data, const std::string& where,
+                                 std::initializer_list<const char*> required,
+                                 std::initializer_list<const char*> optional) {
+  if (!data.is_object()) misfit("object", data, where);
+  std::size_t found = 0;
+  for (const char* name : required)
+    if (!data.contains(name)) throw Misfit{std::string("Object missing required field ") + name + " - at " + where};
+  for (const auto names : {required, optional})
+    for (const char* name : names) found += data.count(name);
+  if (found == data.size()) return data;
+  for (const auto& item : data.items()) {
+    const auto is_name = [&](const char* name) { return item.key() == name; };
+    if (std::none_of(required.begin(), required.end(), is_name) &&
+        std::none_of(optional.begin(), optional.end(), is_name))
+      throw Misfit{"unknown field " + where + "." + item.key()};
+  }
+  return data;
+}
+
+inline const Json& find_field(const Json& data, const char* name) {
+  static const Json none;
+  const auto found = data.find(name);
+  return found == data.end() ? none : *found;
+}
+
+inline std::int64_t read_size(const Json& data, const std::string& where) {
+  const auto size = read_integer(data, where);
+  if (size < 1 || size >= std::int64_t{1} << 31) throw Misfit{where + " has the size " + std::to_string(size)};
+  return size;
+}
+
+inline std::string read_sha256(const Json& data, const std::string& where, bool may_be_empty) {
+  const auto text = read_text(data, where);
+  const bool is_hex = text.find_first_not_of("0123456789abcdef") == text.npos;
+  if (!is_hex || (text.size() != 64 && !(may_be_empty && text.empty()))) throw Misfit{where + " is no SHA-256"};
+  return text;
+}
+
+// A relative path in its shortest form, inside its folder on any system.
+inline bool is_plain_name(const std::string& name) {
+  if (name.empty() || name.size() > 250 || name.find_first_of("\\:*?\"<>|\x7f") != name.npos) return false;
+  for (std::size_t begin = 0; begin <= name.size();) {
+    const auto end = std::min(name.find('/', begin), name.size());
+    const auto part = name.substr(begin, end - begin);
+    if (part.empty() || part == "." || part == ".." || part.front() == ' ' || part.back() == ' ') return false;
+    begin = end + 1;
+  }
+  return std::none_of(name.begin(), name.end(), [](char letter) { return static_cast<unsigned char>(letter) < 0x20; });
 }
 
 }  // namespace detail

@@ -3,9 +3,6 @@
 
 #include <zeus_trt/zeus_trt_file.hpp>
 
-#include <algorithm>
-#include <cctype>
-#include <initializer_list>
 #include <map>
 #include <optional>
 
@@ -66,62 +63,8 @@ struct Manifest {
   static constexpr auto* thing = "manifest";
   static constexpr auto* advice = "Export the model again.";
 
-  // An object whose fields are all known; `optional` ones may be missing.
-  static const Json& fields(const Json& data, const std::string& where, std::initializer_list<const char*> required,
-                            std::initializer_list<const char*> optional) {
-    if (!data.is_object()) detail::misfit("object", data, where);
-    std::size_t found = 0;
-    for (const char* name : required)
-      if (!data.contains(name))
-        throw detail::Misfit{std::string("Object missing required field ") + name + " - at " + where};
-    for (const auto names : {required, optional})
-      for (const char* name : names) found += data.count(name);
-    if (found == data.size()) return data;
-    for (const auto& item : data.items()) {
-      const auto is_name = [&](const char* name) { return item.key() == name; };
-      if (std::none_of(required.begin(), required.end(), is_name) &&
-          std::none_of(optional.begin(), optional.end(), is_name))
-        throw detail::Misfit{"unknown field " + where + "." + item.key()};
-    }
-    return data;
-  }
-
-  static const Json& get(const Json& data, const char* name) {
-    static const Json none;
-    const auto found = data.find(name);
-    return found == data.end() ? none : *found;
-  }
-
-  static std::int64_t read_size(const Json& data, const std::string& where) {
-    const auto size = detail::read_integer(data, where);
-    if (size < 1 || size >= std::int64_t{1} << 31)
-      throw detail::Misfit{where + " has the size " + std::to_string(size)};
-    return size;
-  }
-
-  static std::string read_digest(const Json& data, const std::string& where, bool may_be_empty) {
-    const auto text = detail::read_text(data, where);
-    const bool is_hex = text.find_first_not_of("0123456789abcdef") == text.npos;
-    if (!is_hex || (text.size() != 64 && !(may_be_empty && text.empty())))
-      throw detail::Misfit{where + " is no SHA-256"};
-    return text;
-  }
-
-  // A relative path in its shortest form, inside its folder on any system.
-  static bool is_plain_name(const std::string& name) {
-    if (name.empty() || name.size() > 250 || name.find_first_of("\\:*?\"<>|\x7f") != name.npos) return false;
-    for (std::size_t begin = 0; begin <= name.size();) {
-      const auto end = std::min(name.find('/', begin), name.size());
-      const auto part = name.substr(begin, end - begin);
-      if (part.empty() || part == "." || part == ".." || part.front() == ' ' || part.back() == ' ') return false;
-      begin = end + 1;
-    }
-    return std::none_of(name.begin(), name.end(),
-                        [](char letter) { return static_cast<unsigned char>(letter) < 0x20; });
-  }
-
   static Tensor read_tensor(const Json& data, const std::string& where) {
-    fields(data, where, {"name", "dtype", "axes"}, {"role", "value"});
+    detail::expect_fields(data, where, {"name", "dtype", "axes"}, {"role", "value"});
     Tensor made;
     made.name = detail::read_text(data["name"], where + ".name");
     made.dtype = detail::read_text(data["dtype"], where + ".dtype");
@@ -129,22 +72,24 @@ struct Manifest {
     static const std::set<std::string> known = {"float32", "int64", "int32", "int16", "int8", "uint8", "bool"};
     if (!known.count(made.dtype)) throw detail::Misfit{made.name + " has the dtype " + made.dtype};
     for (const auto& axis : detail::read_list(data["axes"], where + ".axes"))
-      made.axes.push_back(axis.is_string() ? Axis(axis.get<std::string>()) : Axis(read_size(axis, where + ".axes")));
-    if (const auto& value = get(data, "value"); !value.is_null())
+      made.axes.push_back(axis.is_string() ? Axis(axis.get<std::string>())
+                                           : Axis(detail::read_size(axis, where + ".axes")));
+    if (const auto& value = detail::find_field(data, "value"); !value.is_null())
       made.value = detail::read_text(value, where + ".value");
     return made;
   }
 
   static Symbol read_symbol(const Json& data) {
-    fields(data, "symbols[...]", {"name", "observed"},
-           {"multiple_of", "maximum", "factors", "scale", "setting", "unit", "offset", "minimum"});
+    detail::expect_fields(data, "symbols[...]", {"name", "observed"},
+                          {"multiple_of", "maximum", "factors", "scale", "setting", "unit", "offset", "minimum"});
     Symbol made;
     made.name = detail::read_text(data["name"], "symbols[...].name");
     for (const auto& size : detail::read_list(data["observed"], made.name))
-      made.observed.push_back(read_size(size, made.name));
-    if (data.contains("multiple_of")) made.multiple_of = read_size(data["multiple_of"], made.name);
+      made.observed.push_back(detail::read_size(size, made.name));
+    if (data.contains("multiple_of")) made.multiple_of = detail::read_size(data["multiple_of"], made.name);
     if (data.contains("minimum")) made.minimum = detail::read_integer(data["minimum"], made.name);
-    if (const auto& most = get(data, "maximum"); !most.is_null()) made.maximum = read_size(most, made.name);
+    if (const auto& most = detail::find_field(data, "maximum"); !most.is_null())
+      made.maximum = detail::read_size(most, made.name);
     return made;
   }
 
@@ -173,7 +118,7 @@ struct Manifest {
       found = digest;
       zeroed.replace(quote + 1, 64, 64, '0');
     }
-    const auto& said = get(data, "manifest_sha256");
+    const auto& said = detail::find_field(data, "manifest_sha256");
     if (!found.empty() && said == found && detail::sha256(zeroed) == found) return;
     throw detail::refuse(thing, said.is_null() ? "no manifest_sha256" : "a manifest_sha256 of other content",
                          "the digest that `zeus-trt export` wrote",
@@ -182,36 +127,37 @@ struct Manifest {
 
   static Manifest build(const Json& data) {
     using namespace detail;
-    fields(data, "manifest",
-           {"manifest_sha256", "format", "model", "component", "denoiser_class", "denoiser_config", "weights_sha256",
-            "prediction_type", "inputs", "output", "symbols", "labels", "graphs", "versions"},
-           {"pipeline_class", "constants", "guidance", "guidance_factor", "timestep_scale", "constant_axis",
-            "variance_axis", "unsteppable", "strength_rule", "relations", "adapters", "adapters_sha256", "files"});
+    expect_fields(
+        data, "manifest",
+        {"manifest_sha256", "format", "model", "component", "denoiser_class", "denoiser_config", "weights_sha256",
+         "prediction_type", "inputs", "output", "symbols", "labels", "graphs", "versions"},
+        {"pipeline_class", "constants", "guidance", "guidance_factor", "timestep_scale", "constant_axis",
+         "variance_axis", "unsteppable", "strength_rule", "relations", "adapters", "adapters_sha256", "files"});
     Manifest made;
     made.model = read_text(data["model"], "model");
     made.component = read_text(data["component"], "component");
     made.prediction_type = read_text(data["prediction_type"], "prediction_type");
-    made.weights_sha256 = read_digest(data["weights_sha256"], "weights_sha256", true);
+    made.weights_sha256 = read_sha256(data["weights_sha256"], "weights_sha256", true);
     for (const auto& input : read_list(data["inputs"], "inputs"))
       made.inputs.push_back(read_tensor(input, "inputs[...]"));
     made.output = read_tensor(data["output"], "output");
     for (const auto& symbol : read_list(data["symbols"], "symbols")) made.symbols.push_back(read_symbol(symbol));
     for (const auto& graph : read_list(data["graphs"], "graphs")) {
-      fields(graph, "graphs[...]", {"precision"}, {"keep_fp32", "verification"});
+      expect_fields(graph, "graphs[...]", {"precision"}, {"keep_fp32", "verification"});
       made.precisions.push_back(read_text(graph["precision"], "graphs[...].precision"));
     }
     if (const auto& labels = data["labels"]; !labels.is_null()) {
-      fields(labels, "labels", {"count", "null"}, {});
+      expect_fields(labels, "labels", {"count", "null"}, {});
       made.labels = Labels{read_size(labels["count"], "labels"), read_integer(labels["null"], "labels.null")};
       if (made.labels->null < 0 || made.labels->null > made.labels->count)
         throw Misfit{"labels have a null that is none"};
     }
     made.guidance = data.contains("guidance") ? read_text(data["guidance"], "guidance") : "batched";
-    if (const auto& factor = get(data, "guidance_factor"); !factor.is_null())
+    if (const auto& factor = find_field(data, "guidance_factor"); !factor.is_null())
       made.guidance_factor = read_number(factor, "guidance_factor");
     if (data.contains("unsteppable")) made.unsteppable = read_text(data["unsteppable"], "unsteppable");
     if (data.contains("relations")) made.num_relations = read_list(data["relations"], "relations").size();
-    if (const auto& files = get(data, "files"); !files.is_null()) read_files(files, made.files);
+    if (const auto& files = find_field(data, "files"); !files.is_null()) read_files(files, made.files);
     made.check();
     return made;
   }
@@ -219,11 +165,11 @@ struct Manifest {
   static void read_files(const Json& data, std::map<std::string, FileEntry>& files) {
     if (!data.is_object()) detail::misfit("object", data, "files");
     for (const auto& item : data.items()) {
-      const auto& entry = fields(item.value(), "files[...]", {"size", "sha256"}, {});
+      const auto& entry = detail::expect_fields(item.value(), "files[...]", {"size", "sha256"}, {});
       const auto size = detail::read_integer(entry["size"], "files[...].size");
-      if (size < 0 || size >= std::int64_t{1} << 40 || !is_plain_name(item.key()))
+      if (size < 0 || size >= std::int64_t{1} << 40 || !detail::is_plain_name(item.key()))
         throw detail::Misfit{"its files have '" + item.key() + "' of " + std::to_string(size) + " bytes"};
-      files[item.key()] = {size, read_digest(entry["sha256"], "files[...].sha256", false)};
+      files[item.key()] = {size, detail::read_sha256(entry["sha256"], "files[...].sha256", false)};
     }
   }
 
