@@ -99,7 +99,8 @@ def run_trajectories(
     with subprocess.Popen(
         [str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
     ) as process:
-        assert process.stdin and process.stdout
+        assert process.stdin
+        assert process.stdout
         while head := process.stdout.read(32):
             what, trajectory, rows, size = struct.unpack("<4q", head)
             content = process.stdout.read(size)
