@@ -15,8 +15,8 @@ from zeus_trt.export.build import BACKENDS
 from zeus_trt.files import digest_file, write_folder_atomically
 from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.bundle.engine_file import copy_engine
-from zeus_trt.runtime.bundle.engine_folder import AOT_INDUCTOR, EngineFile, list_engines
-from zeus_trt.runtime.bundle.engine_record import FILE_NAME, EngineRecord
+from zeus_trt.runtime.bundle.engine_folder import AOT_INDUCTOR, EngineFile, digest_model, list_engines
+from zeus_trt.runtime.bundle.engine_record import FILE_NAME, EngineRecord, EngineSpec, explain
 from zeus_trt.runtime.bundle.engine_trust import NOT_BUILT_HERE, TRUST_ADVICE
 from zeus_trt.runtime.bundle.manifest import FILE_NAME as MANIFEST
 from zeus_trt.runtime.bundle.manifest import Manifest
@@ -121,22 +121,24 @@ def _find_engine(bundle: Bundle, backend: str, precision: str | None) -> EngineF
             f"backend: got {backend}; expected one of {', '.join((ONNX_RUNTIME, *BACKENDS))}. Choose one of them."
         )
     kind = bundle.manifest.find_graph(precision).precision
-    engines = [engine for engine in list_engines(bundle.path) if engine.record is None or _is_of(engine, backend, kind)]
-    usable = [engine for engine in engines if engine.record and not engine.reasons]
-    if not usable:
-        refused = "; ".join(f"{engine.path.parent.name}: {', '.join(engine.reasons)}" for engine in engines)
-        model = " --model MODEL" if backend == AOT_INDUCTOR else ""
-        trust = f", {TRUST_ADVICE}" if any(engine.reasons == (NOT_BUILT_HERE,) for engine in engines) else ""
-        raise ZeusError(
-            f"engine: got {refused or 'no engine'} in {bundle.path}; expected one of {backend} in {kind}. "
-            f"Run `zeus-trt build {shlex.quote(str(bundle.path))} --backend {backend}{model}`{trust}."
-        )
-    return max(usable, key=lambda engine: engine.path.stat().st_mtime)
-
-
-def _is_of(engine: EngineFile, backend: str, precision: str) -> bool:
-    assert engine.record
-    return (engine.record.spec.backend, engine.record.spec.precision) == (backend, precision)
+    graph, weights = digest_model(bundle.manifest, backend, precision)
+    refused, trust = [], ""
+    for engine in sorted(list_engines(bundle.path), key=lambda engine: -engine.path.stat().st_mtime):
+        if engine.record and engine.record.spec.backend != backend:
+            continue
+        reasons = engine.reasons
+        if engine.record:
+            asked = EngineSpec(backend, "", kind, {}, engine.record.spec.target, graph, weights)
+            reasons += explain(engine.record.spec, asked)
+        if not reasons:
+            return engine
+        refused.append(f"{engine.path.parent.name if engine.record else engine.path.name}: {', '.join(reasons)}")
+        trust = f", {TRUST_ADVICE}" if reasons == (NOT_BUILT_HERE,) else trust
+    model = " --model MODEL" if backend == AOT_INDUCTOR else ""
+    raise ZeusError(
+        f"engine: got {'; '.join(refused) or 'none'} in {bundle.path}; expected one of {backend} in {kind}. "
+        f"Run `zeus-trt build {shlex.quote(str(bundle.path))} --backend {backend}{model}`{trust}."
+    )
 
 
 def _copy_engine(engine: EngineFile, folder: Path) -> None:

@@ -6,7 +6,6 @@ import os
 import shutil
 import struct
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 from bundle_cache import open_cache
 from checkout import ROOT
 from filelock import FileLock
+from golden_files import GOLDEN
 
 CPP = ROOT / "runtime" / "cpp"
 SOURCES = ROOT / "tests" / "cpp"
@@ -27,6 +27,20 @@ FLAGS = {
 }
 """Of each kind of program. -march=native: torch joins product and sum where the processor can, and so do these."""
 CALL, RESULT, ERROR = range(3)
+
+_LISTS = """cmake_minimum_required(VERSION 3.18)
+project(user CXX)
+find_package(zeus_trt 0.1 REQUIRED)
+add_executable(user user.cpp)
+target_link_libraries(user PRIVATE zeus_trt::zeus_trt)
+"""
+_USER = """#include <zeus_trt/zeus_trt.hpp>
+#include <iostream>
+int main(int, char** values) {
+  const auto program = zeus_trt::SamplingProgram::load(values[1]);
+  std::cout << (program ? std::to_string(program->nfe()) : program.error().message) << "\\n";
+}
+"""
 
 
 def find_compiler(name: str) -> str:
@@ -114,5 +128,23 @@ def run_trajectories(
             timesteps = np.frombuffer(process.stdout.read(4 * rows), np.float32)
             process.stdin.write(np.ascontiguousarray(denoiser(trajectory, tensor, timesteps), noise.dtype).tobytes())
             process.stdin.flush()
-    assert process.returncode == 0, sys.stderr
+    assert process.returncode == 0, "the driver failed: see its stderr"
     return made
+
+
+def check_cmake(config: str | Path, folder: Path) -> None:
+    """Builds a program by ``find_package(zeus_trt)`` and runs it; skips where there is no cmake.
+
+    Args:
+        config: Folder of ``zeus_trtConfig.cmake``.
+        folder: An empty one.
+    """
+    find_compiler("g++")
+    if not shutil.which("cmake"):
+        pytest.skip("cmake is not installed")
+    (folder / "CMakeLists.txt").write_text(_LISTS)
+    (folder / "user.cpp").write_text(_USER)
+    build = folder / "build"
+    run_program(Path("cmake"), "-S", folder, "-B", build, f"-Dzeus_trt_DIR={config}")
+    run_program(Path("cmake"), "--build", build)
+    assert run_program(build / "user", GOLDEN / "sampling_program.json").stdout == "3\n"
