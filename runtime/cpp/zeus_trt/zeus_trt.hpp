@@ -76,9 +76,9 @@ struct Host {
   // Lowers `bad` to `step` if there is a number that is not finite.
   template <class T>
   void check(const T* numbers, std::size_t count, int step, int* bad) const noexcept {
-    bool is_finite = true;
-    for (std::size_t i = 0; i < count; ++i) is_finite &= std::abs(numbers[i]) <= std::numeric_limits<T>::max();
-    if (!is_finite) *bad = std::min(*bad, step);
+    int wrong = 0;  // not a bool: g++ has no vector form of that
+    for (std::size_t i = 0; i < count; ++i) wrong |= !(std::abs(numbers[i]) <= std::numeric_limits<T>::max());
+    if (wrong) *bad = std::min(*bad, step);
   }
 
   template <class T>
@@ -88,16 +88,25 @@ struct Host {
     for (std::size_t begin = 0; begin < job.size; begin += most) {
       const std::size_t count = std::min(most, job.size - begin);
       for (std::size_t t = 0; t < job.num_targets; ++t) {
-        const T* weights = job.weights + t * job.num_sources;
         const bool is_scaled = t > 0 && t + 1 == job.num_targets && std::abs(job.scale) > 0;
-        std::fill(sums, sums + count, T(0));
-        for (std::size_t s = 0; s < (is_scaled ? 1 : job.num_sources); ++s) {
-          const T weight = is_scaled ? job.scale : weights[s];
+        const T* weights = is_scaled ? &job.scale : job.weights + t * job.num_sources;
+        const std::size_t terms = is_scaled ? 1 : job.num_sources;
+        const auto is_used = [](T weight) { return std::abs(weight) > 0; };
+        auto left = std::count_if(weights, weights + terms, is_used);
+        T* target = job.targets[t] + begin;
+        if (!left) std::fill(target, target + count, T(0));
+        bool is_first = true;
+        for (std::size_t s = 0; s < terms; ++s) {
+          if (!is_used(weights[s])) continue;
+          const T weight = weights[s];
           const T* from = (is_scaled ? job.targets[0] : job.sources[s]) + begin;
-          if (std::abs(weight) > 0)
-            for (std::size_t i = 0; i < count; ++i) sums[i] += weight * from[i];
+          T* to = --left ? sums : target;  // a target that is a source too is written after it was read
+          if (is_first)
+            for (std::size_t i = 0; i < count; ++i) to[i] = weight * from[i];
+          else
+            for (std::size_t i = 0; i < count; ++i) to[i] = sums[i] + weight * from[i];
+          is_first = false;
         }
-        std::copy(sums, sums + count, job.targets[t] + begin);
       }
     }
   }
