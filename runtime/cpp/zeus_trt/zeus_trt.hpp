@@ -57,7 +57,8 @@ struct Update {
 
 // Where tensors are, and who computes. Another space has the same members; zeus_trt_cuda.cuh has one.
 struct Host {
-  static constexpr bool is_immediate = true;  // `read` costs nothing: every output is checked before it is used
+  static constexpr bool is_immediate = true;  // nothing waits for a check: every output is checked before it is used
+  static constexpr std::size_t most_latents = SamplingProgram::most_latents;
 
   template <class T>
   T* allocate(std::size_t count) const noexcept {  // null where there is no room
@@ -71,7 +72,7 @@ struct Host {
   void copy(const T* from, T* to, std::size_t count) const noexcept {  // `from` may be on the host
     std::memcpy(to, from, count * sizeof(T));
   }
-  int read(const int* number) const noexcept { return *number; }
+  Result<int> read(const int* number) const noexcept { return *number; }  // waits until all work is done
 
   // Lowers `bad` to `step` if there is a number that is not finite.
   template <class T>
@@ -174,6 +175,9 @@ class Stepper {
       if (!rows || !noise.size || noise.size % rows)
         return detail::refuse("noise", std::to_string(noise.size) + " numbers for " + std::to_string(rows) + " rows",
                               "as many in each row", "Change one of them.");
+      if (program.num_latents() > Space::most_latents)
+        return detail::refuse("sampling program", std::to_string(program.num_latents()) + " latents",
+                              std::to_string(Space::most_latents) + " at most", "Run it on the host.");
       Stepper made(program, noise.size, rows, space);
       if (Status begun = made.restart(noise); !begun) return begun.error();
       return made;
@@ -230,8 +234,9 @@ class Stepper {
   // Waits for the space, and looks whether all outputs and the latents are finite.
   Status finish() noexcept {
     space_.check(state(0), size_, static_cast<int>(nfe()), bad_.get());
-    const int bad = space_.read(bad_.get());
-    return bad == INT_MAX ? Status(Done{}) : Status(explain(bad));
+    const Result<int> bad = space_.read(bad_.get());
+    if (!bad) return bad.error();
+    return *bad == INT_MAX ? Status(Done{}) : Status(explain(*bad));
   }
 
  private:
