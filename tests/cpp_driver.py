@@ -58,8 +58,8 @@ def find_compiler(name: str) -> str:
 
 
 @functools.cache
-def compile_source(name: str, compiler: str = "g++", kind: str = "plain") -> Path:
-    """The program of a source of ``tests/cpp``, compiled if it or a header changed."""
+def compile_source(name: str | Path, compiler: str = "g++", kind: str = "plain") -> Path:
+    """The program of a source, a path or a name in ``tests/cpp``; compiled if it or a header changed."""
     command = [find_compiler(compiler), "-std=c++17", *FLAGS[kind], f"-I{CPP}", "-pthread"]
     content = hashlib.sha256(" ".join(command).encode())
     for path in (SOURCES / name, *sorted(CPP.rglob("*.hpp"))):

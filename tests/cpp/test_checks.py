@@ -1,7 +1,10 @@
 """Memory, reuse, cancellation and errors of the C++ stepper; mutated files under the sanitizers."""
 
+import re
+
 import numpy as np
 import pytest
+from checkout import ROOT
 from cpp_driver import COMPILERS, compile_source, run_program, run_trajectories
 from diffusers import FlowMatchEulerDiscreteScheduler
 from golden_files import GOLDEN
@@ -16,6 +19,13 @@ PROGRAM, MANIFEST = GOLDEN / "sampling_program.json", GOLDEN / "bundle" / "manif
 def test_what_needs_no_python(kind):
     done = run_program(compile_source("checks.cpp", kind=kind), PROGRAM)
     assert done.stdout.splitlines()[-1] == "0 failures"
+
+
+def test_the_program_of_the_documentation_runs(tmp_path):
+    (code,) = re.findall(r"^```cpp\n(.*?)^```", (ROOT / "docs" / "cpp.md").read_text(), re.MULTILINE | re.DOTALL)
+    (tmp_path / "user.cpp").write_text(code)
+    done = run_program(compile_source(tmp_path / "user.cpp"), PROGRAM)
+    assert done.stdout.startswith("3 calls, first number ")
 
 
 @pytest.mark.parametrize("rounds", [3000, pytest.param(100_000, marks=pytest.mark.slow)])
