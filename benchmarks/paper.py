@@ -30,7 +30,7 @@ from zeus_trt.machine import describe_machine
 from zeus_trt.zeus_graph import Predictor, choose_plan, fold
 
 MODELS = Path(__file__).parents[1] / "examples" / "models"
-DIGITS = tuple(MODELS / f"digits-{name}" for name in ("unet-flow", "unet-epsilon", "unet-v", "dit-flow"))
+DIGITS = tuple(MODELS / f"digits-{name}" for name in ("unet-flow", "unet-epsilon", "unet-v", "unet-x0", "dit-flow"))
 
 _SHOWN = ("", "solver", "steps", "predictor", "NFE", "bound", "PSNR", "SSIM", "LPIPS", "FID", "PSNR to most steps")
 _WORDS = {True: "agrees", False: "does not agree", None: "-"}
@@ -206,7 +206,7 @@ def _describe_place() -> str:
 @click.command()
 @click.argument("tables", nargs=-1, metavar="[TABLE]...", type=click.Choice(list(STUDIES)))
 @click.option("--model", "models", multiple=True, help="Bundle, model folder or pipeline; repeat for more.")
-@click.option("--digits", is_flag=True, help="The four digits models; the default without --model.")
+@click.option("--digits", is_flag=True, help="The five digits models; the default without --model.")
 @click.option("--prompts", type=click.Path(path_type=Path, exists=True), help="File with a prompt per line.")
 @click.option("--num-images", type=click.IntRange(1), default=8, show_default=True)
 @click.option("--rounds", type=click.IntRange(1), default=1, show_default=True, help="Timed runs of each row.")
@@ -235,6 +235,7 @@ def main(
             run = run_figure if isinstance(table, ErrorFigure) else run_table
             outcomes.append(run(table, model, output / name, options, **given))
         source = [word for model in models for word in ("--model", model)] + ["--digits"] * (digits or not models)
+        source += [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]
         command = ["python", "benchmarks/paper.py", table.name, *source, "--num-images", str(num_images)]
         pages.append(write_page(outcomes, output, shlex.join(command), num_images))
         click.echo((output / f"{table.name}.md").read_text(encoding="utf-8"))

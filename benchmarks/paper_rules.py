@@ -76,9 +76,12 @@ def gains_by_a_second_order(rows: Sequence[Row], _: Mapping[str, int]) -> Verdic
 
 
 def loses_by_a_third_order(rows: Sequence[Row], _: Mapping[str, int]) -> Verdict:
-    """``local-3`` is worse than ``local-2`` at every ratio."""
-    said, gains = _list_gains(rows, "local-3@index", "local-2@index")
-    return said, agree(gain < 0 for gain in gains)
+    """``local-3`` is worse than ``local-2`` at every ratio where one of them has not collapsed."""
+    second, third = (find_psnr(rows, predictor=f"local-{order}@index") for order in (2, 3))
+    lost = [ratio for ratio in second if max(second[ratio], third.get(ratio, 0.0)) < COLLAPSED_DB]
+    said, _gains = _list_gains([row for row in rows if row.ratio not in lost], "local-3@index", "local-2@index")
+    checks = [third[ratio] < psnr for ratio, psnr in second.items() if ratio in third and ratio not in lost]
+    return said + (f"; both collapse at r = {', '.join(map(str, lost))}" if lost else ""), agree(checks)
 
 
 def collapses(rows: Sequence[Row], _: Mapping[str, int]) -> Verdict:
@@ -148,12 +151,20 @@ def lists_calls(rows: Sequence[Row], _: Mapping[str, int]) -> Verdict:
 
 
 def needs_constant_memory(rows: Sequence[Row], state: Mapping[str, int]) -> Verdict:
-    """The state is one number of latents, and the peaks are within ``MEMORY_TOLERANCE``."""
-    peaks = {row.label: row.host_mib if row.device_mib is None else row.device_mib for row in rows if row.nfe}
-    skipped = [peak for label, peak in peaks.items() if label in state and peak is not None]
-    near = max(skipped) - min(skipped) <= MEMORY_TOLERANCE * min(skipped)
-    said = "; ".join(f"{label}: {state[label]} latents of state, {peaks[label]:.0f} MiB at the peak" for label in state)
-    return said, near and len(set(state.values())) == 1
+    """The peaks are within ``MEMORY_TOLERANCE``, and programs keep one number of latents; pipelines have no program."""
+    peaks = {}
+    for row in rows:
+        peak = row.host_mib if row.device_mib is None else row.device_mib
+        if row.ratio and row.nfe and peak is not None:
+            peaks[row.label] = peak
+    said = [
+        f"{label}: " + (f"{state[label]} latents of state, " if label in state else "") + f"{peak:.0f} MiB at the peak"
+        for label, peak in peaks.items()
+    ]
+    if len(peaks) < 2:
+        return "; ".join(said), None
+    low, high = min(peaks.values()), max(peaks.values())
+    return "; ".join(said), high - low <= MEMORY_TOLERANCE * low and len(set(state.values())) <= 1
 
 
 def keeps_the_picture_on_every_model(models: Mapping[str, Sequence[Row]]) -> Verdict:

@@ -184,7 +184,7 @@ TABLES = {
         ),
         PaperTable(
             "parameterisation",
-            "What the model predicts: epsilon, v, flow",
+            "What the model predicts: epsilon, v, x0, flow",
             Grid(ratios=(0, 2, 3, 4)),
             across=(
                 Claim(

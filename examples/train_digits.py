@@ -1,4 +1,4 @@
-"""Trains a digits model by the recipe of the four in examples/models.
+"""Trains a digits model by the recipe of those in examples/models.
 
 python examples/train_digits.py --model digits-unet-flow -o out/digits-unet-flow
 """
@@ -37,7 +37,7 @@ class Flow:
 
 
 class Diffusion:
-    """The beta schedule of a scheduler config; the network learns epsilon or v, as the config says."""
+    """The beta schedule of a scheduler config; the network learns epsilon, v or x0, as the config says."""
 
     def __init__(self, config: dict):
         self.schedule = DDPMScheduler.from_config(config)
@@ -46,9 +46,8 @@ class Diffusion:
         """Returns noisy samples and targets, both shaped as ``x0``, and integer timesteps of shape (batch,)."""
         t = torch.randint(self.schedule.config.num_train_timesteps, (len(x0),))
         noise = torch.randn(x0.shape)
-        is_v = self.schedule.config.prediction_type == "v_prediction"
-        target = self.schedule.get_velocity(x0, noise, t) if is_v else noise
-        return self.schedule.add_noise(x0, noise, t), target, t
+        targets = {"epsilon": noise, "v_prediction": self.schedule.get_velocity(x0, noise, t), "sample": x0}
+        return self.schedule.add_noise(x0, noise, t), targets[self.schedule.config.prediction_type], t
 
 
 def read_process(source: Path) -> Flow | Diffusion:

@@ -169,6 +169,8 @@ def _fold_all(
 
 def _read_plan(bundle: Bundle, solver: Solver, file: Path) -> tuple[str, str, int, Plan]:
     plan = load_plan(file)
+    if "Q" in plan.steps:
+        raise ZeusError(f"plans: got {file}, which has Q steps; expected a plan of one engine. Package another.")
     num_steps = plan.calibration.num_steps if plan.calibration else len(plan)
     if plan.calibration:
         running = {"weights_sha256": bundle.manifest.weights_sha256}

@@ -124,7 +124,12 @@ def test_one_model_says_nothing_of_parameterisation():
 
 @pytest.mark.parametrize(
     ("psnr", "agrees"),
-    [((40.0, 50.0, 45.0), [True, True]), ((50.0, 40.0, 30.0), [False, True]), ((40.0, 50.0, 51.0), [True, False])],
+    [
+        ((40.0, 50.0, 45.0), [True, True]),
+        ((50.0, 40.0, 30.0), [False, True]),
+        ((40.0, 50.0, 51.0), [True, False]),
+        ((40.0, 3.0, 4.0), [False, None]),
+    ],
 )
 def test_figure_3a(psnr, agrees):
     names = [f"local-{order}@index" for order in (1, 2, 3)]
@@ -176,10 +181,24 @@ def test_a_table_is_run_and_written(digits_bundle, tmp_path):
     text = (tmp_path / "memory.md").read_text()
     assert "| r = 2 | 27 |" in text
     assert "memory is O(1)" in text
-    assert f"python benchmarks/paper.py memory --model {bundle} --num-images 1" in text
+    assert f"python benchmarks/paper.py memory --model {bundle} --guidance-scale 1.0 --seed 0 --num-images 1" in text
     assert (tmp_path / bundle.name / "memory" / "report.html").is_file()
     (table,) = json.loads(done.stdout.splitlines()[-1])["tables"]
     assert table["findings"] == page["findings"]
+
+
+def test_a_table_is_run_on_a_pipeline_with_prompts(tiny_pipeline, tmp_path):
+    """The way of the paper's own pipelines, on one with random weights."""
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("a cat\na dog\n")
+    words = ["memory", "--model", str(tiny_pipeline), "--prompts", str(prompts), "--num-images", "2"]
+    done = CliRunner().invoke(PAPER["main"], [*words, "-o", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    (page,) = json.loads((tmp_path / "out/paper.json").read_text())["studies"]
+    (outcome,) = page["models"].values()
+    assert [row["nfe"] for row in outcome["comparison"]["rows"]] == [50, 27, 22]
+    assert "2 latents of state" not in page["findings"][0]["measured"]  # a pipeline has no program
+    assert f"--prompts {prompts}" in (tmp_path / "out/memory.md").read_text()
 
 
 def test_errors_of_predictions_are_those_of_the_run(digits_bundle):

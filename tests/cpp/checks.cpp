@@ -83,6 +83,7 @@ void check_memory(const zeus_trt::SamplingProgram& program, const std::vector<fl
 void check_reuse(const zeus_trt::SamplingProgram& program, const std::vector<float>& noise) {
   Toy toy;
   auto stepper = Stepper<float>::make(program, noise, 2);
+  expect(stepper->call()->letter == 'F' && stepper->call()->step == 0, "the first call");
   const auto latents = zeus_trt::run(*stepper, toy);
   const std::vector<float> first(latents->data, latents->data + latents->size);
   expect(static_cast<bool>(stepper->restart(noise)), "a restart");

@@ -59,7 +59,13 @@ def test_programs_that_python_folds_are_read(tmp_path):
     programs = [
         fold(trace(scheduler, len(plan)), plan)
         for scheduler in (FlowMatchEulerDiscreteScheduler(), UniPCMultistepScheduler())
-        for plan in (calibrated, Plan.uniform(50, 4), Plan.uniform(7, 0), Plan("FFXRF").with_predictor("lagrange-2"))
+        for plan in (
+            calibrated,
+            Plan.uniform(50, 4),
+            Plan.uniform(7, 0),
+            Plan("FQXRQ"),
+            Plan("FFXRF").with_predictor("lagrange-2"),
+        )
     ]
     assert read_in_cpp("program", [json.dumps(program.to_json()) for program in programs]) == ["ok"] * len(programs)
 

@@ -157,6 +157,7 @@ struct Call {
   std::size_t rows, row_size;
   std::size_t step;  // index among the evaluations of the plan
   double timestep;
+  char letter;  // the engine that it is for: F the full one, Q the quantized one
 
   View<T> input() const noexcept { return {latents, rows * row_size}; }
 };
@@ -244,6 +245,7 @@ class Stepper {
     std::size_t index, rows, columns, weights;  // its place in the plan, its matrix, and where its weights begin
     double timestep;
     T scale;  // the next model input is this times the new sample; 0 where it is a sum of other latents
+    char letter;
   };
 
   Stepper(const SamplingProgram& program, std::size_t size, std::size_t rows, Space space)
@@ -301,7 +303,8 @@ class Stepper {
   void prepare_call() noexcept {
     if (place_ == nfe()) return;
     const Step& step = steps_[place_];
-    call_ = {input_.get(), timesteps_.get() + place_ * rows_, rows_, size_ / rows_, step.index, step.timestep};
+    call_ = {input_.get(), timesteps_.get() + place_ * rows_, rows_, size_ / rows_, step.index, step.timestep,
+             step.letter};
   }
 
   Error refuse_size(const char* thing, const char* kind, std::size_t found, const char* advice) const {
@@ -354,7 +357,7 @@ class ClassifierFreeGuidance {
       space_.copy(call.latents, latents_.get() + half * size, size);
       space_.copy(call.timesteps, timesteps_.get() + half * rows, rows);
     }
-    return {latents_.get(), timesteps_.get(), 2 * rows, call.row_size, call.step, call.timestep};
+    return {latents_.get(), timesteps_.get(), 2 * rows, call.row_size, call.step, call.timestep, call.letter};
   }
 
   // The guided output for the output of that call; in this object's memory.

@@ -156,16 +156,16 @@ struct SamplingProgram {
     };
     std::vector<std::size_t> full;
     for (std::size_t i = 0; i < plan.size(); ++i) {
-      if (plan[i] == 'F')
+      if (plan[i] == 'F' || plan[i] == 'Q')
         full.push_back(i);
       else if (plan[i] != 'X' && plan[i] != 'R')
-        refuse(i, plan[i], "the letters F (full), X (extrapolate) and R (reuse)", "Fold it again.");
+        refuse(i, plan[i], "the letters F (full), Q (quantized), X (extrapolate) and R (reuse)", "Fold it again.");
       else if (full.empty())
         refuse(i, plan[i], "F", "Nothing can be predicted before the denoiser ran.");
       else if (plan[i] == 'X' && full.size() < 2)
         refuse(i, 'X', "two full steps before the first X", "Extrapolation needs two outputs: begin with FF.");
     }
-    if (full.empty() || plan.back() != 'F')
+    if (full.empty() || full.back() + 1 != plan.size())
       throw detail::refuse("plan", "no F as the last step", "F", "The last step sets the finest detail: run it.");
     return full;
   }
