@@ -1,4 +1,4 @@
-"""Deployments: what a C++ program needs of a bundle, in one folder that stands alone."""
+"""Deployments: what a C++ program needs of a bundle, in one folder that needs nothing else."""
 
 import json
 import shlex

@@ -71,7 +71,7 @@ def compile_source(name: str | Path, compiler: str = "g++", kind: str = "plain")
             done = subprocess.run(
                 [*command, str(SOURCES / name), "-o", str(made)], capture_output=True, text=True, check=False
             )
-            assert done.returncode == 0, done.stderr
+            assert done.returncode == 0, done.stderr[:3000]
             made.rename(program)
     return program
 

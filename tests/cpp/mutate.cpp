@@ -101,7 +101,7 @@ void change_value(Json& data) {
   data = values[draw(values.size())];
 }
 
-// Gives a changed program or manifest the digest of its new content, so that what lies behind the digest is reached.
+// Gives a changed program or manifest the digest of its new content, so that the checks after it run.
 std::string seal_program(Json data) {
   data.erase("fingerprint");
   std::string text;

@@ -10,7 +10,7 @@
 // gathers the calls of many trajectories asks each stepper itself: `call`, `feed`, and `finish` at the end.
 //
 // No function throws, and nothing allocates memory once a stepper is made. Objects share nothing: any number of threads
-// may run, each with a stepper of its own, and read the same program.
+// may run, each with its own stepper, and read the same program.
 #pragma once
 
 #include <zeus_trt/zeus_trt_program.hpp>
@@ -265,8 +265,8 @@ class Stepper {
     std::vector<float> timesteps;
     for (std::size_t k = 0; k < program.nfe(); ++k) {
       const Matrix& matrix = program.matrices[k];
-      steps_.push_back(
-          {program.steps[k], matrix.rows, matrix.columns, weights.size(), program.timesteps[k], find_scale(matrix)});
+      steps_.push_back({program.steps[k], matrix.rows, matrix.columns, weights.size(), program.timesteps[k],
+                        find_scale(matrix), program.plan[program.steps[k]]});
       for (const double weight : matrix.values) weights.push_back(static_cast<T>(weight));
       timesteps.insert(timesteps.end(), rows, static_cast<float>(program.timesteps[k]));
     }

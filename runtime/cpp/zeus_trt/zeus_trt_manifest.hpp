@@ -35,8 +35,8 @@ struct Labels {
   std::int64_t count = 0, null = 0;  // classes 0 to count - 1, and the class of unconditional rows
 };
 
-// What a runtime reads of a manifest. The fields that are for information alone are checked and left out, and so are
-// relations between sizes: an engine that was built for a profile takes no other sizes than those of the profile.
+// What a runtime reads of a manifest. Other known fields are not looked at, and relations between sizes are only
+// counted: keep to the shapes of the engine's profile (EngineRecord::check_shape).
 struct Manifest {
   std::string model, component, prediction_type, weights_sha256, guidance;
   std::vector<Tensor> inputs;  // latents, timestep, conditioning
