@@ -26,7 +26,7 @@ def package(bundle, output, backend, **options) -> dict:
     programs = write_deployment(bundle, output, backend, **options)
     for program in programs:
         click.echo(escape(f"{output / program.file}: {program.nfe} of {len(program.steps)} steps full"))
-    return {"package": str(output), "programs": [asdict(program) for program in programs]}
+    return {"output": str(output), "programs": [asdict(program) for program in programs]}
 
 
 @main.command("cmake-dir")
