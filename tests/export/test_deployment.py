@@ -104,6 +104,21 @@ def test_what_cannot_be_packaged_is_refused_and_leaves_nothing(bundle, tmp_path)
     assert "other content" in refuse(bundle, output)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("", "give --backend"),
+        ("--triton --backend onnxruntime", "--triton and --backend exclude each other"),
+        ("--triton --ratios 2", "--triton and --ratios exclude each other"),
+        ("--backend onnxruntime --max-rows 4", "--max-rows needs --triton"),
+    ],
+)
+def test_options_of_the_other_form_are_refused(tmp_path, words, said):
+    done = CliRunner().invoke(main, ["package", "nowhere", "-o", str(tmp_path / "deploy"), *words.split()])
+    assert done.exit_code == 2
+    assert said in done.output
+
+
 def make_spec(bundle, **changes):
     graph, weights = digest_model(Bundle.open(bundle).manifest, "aot-inductor")
     own = {"backend": "aot-inductor", "precision": Precision.FP32, "graph_sha256": graph, "weights_sha256": weights}
