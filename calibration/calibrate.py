@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from zeus_trt.calibration.bench import Bench
+from zeus_trt.calibration.mixed_search import search_mixed
 from zeus_trt.calibration.record import record
 from zeus_trt.calibration.search import check_nfe, list_uniform, search
 from zeus_trt.calibration.surrogate import predict_psnr
@@ -63,6 +64,8 @@ class Task:
             runs too: fewer candidates run where it is small.
         seed: Of the search.
         on_calls: Called after every batch with its number of denoiser evaluations.
+        quantized_cost: What a call of the quantized engine costs, in calls of the full one: plans may have ``Q``
+            then, and budgets are costs. None searches plans of the full engine alone.
     """
 
     workload: Workload
@@ -73,17 +76,21 @@ class Task:
     max_calls: int | None = None
     seed: int = 0
     on_calls: Callable[[int], Any] | None = None
+    quantized_cost: float | None = None
 
     def record(self) -> TrajectoryStats:
         """Records the trajectories, or reads them from their file."""
         numbers = self.samples.ranges["trajectories"]
-        return record(self.workload, self.setting, numbers, path=self.trajectories, on_calls=self.on_calls)
+        return record(
+            self.workload, self.setting, numbers, quantized=self.quantized_cost is not None, path=self.trajectories,
+            on_calls=self.on_calls,
+        )  # fmt: skip
 
     def bench(self) -> Bench:
         """Returns a bench that measures plans of this setting."""
         return Bench(self.workload, self.setting, self.batch, self.on_calls)
 
-    def calibrate(self, stats: TrajectoryStats, bench: Bench, nfe: int) -> CalibratedPlan:
+    def calibrate(self, stats: TrajectoryStats, bench: Bench, budget: float) -> CalibratedPlan:
         """Searches on the recorded trajectories, runs the best candidates, and measures the winner.
 
         Two thirds of the candidates are dropped after half of the validation samples. The uniform plans of as many full
@@ -92,17 +99,21 @@ class Task:
         Args:
             stats: The recorded trajectories.
             bench: Measures the plans; it makes each full run once.
-            nfe: Full steps.
+            budget: Full steps; with a quantized engine the cost, in calls of the full one.
 
         Raises:
             ZeusError: An impossible budget.
         """
+        nfe = int(budget)
         setting, numbers = self.setting, self.samples.ranges
         program = self.workload.program(setting.num_steps, setting.solver)
         check_nfe(nfe, program.num_evaluations)
         uniform = list_uniform(program.num_evaluations, nfe)
         affordable, before = self._count_affordable(nfe, len(uniform)), bench.calls
-        found = search(program, stats, nfe, seed=self.seed)[:affordable]
+        if self.quantized_cost is None:
+            found = search(program, stats, nfe, seed=self.seed)[:affordable]
+        else:
+            found = search_mixed(program, stats, budget, self.quantized_cost, seed=self.seed)[:affordable]
         winner = _screen(bench, found, numbers["validation"])[0]
         kept = _screen(bench, uniform, numbers["validation"])[:_UNIFORM]
         first, *second = (bench.measure(plan, numbers["validation"]) for plan in kept)
@@ -123,6 +134,7 @@ class Task:
             workload=self.workload.describe(),
             numbers={use: (one.start, len(one)) for use, one in numbers.items()},
             calls={"recording": stats.calls, "measuring": bench.calls - before},
+            quantized_cost=self.quantized_cost,
         )
 
     def _count_affordable(self, nfe: int, num_uniform: int) -> int:

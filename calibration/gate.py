@@ -1,87 +1,77 @@
-"""How far a quantized graph is from the float graph, and whether that is near enough."""
+"""Whether a plan keeps a quality: a check for continuous integration."""
 
-from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf, isfinite, sqrt
+from typing import Any
 
-import torch
-
-from zeus_trt.calibration.recording import Recording
+from zeus_trt.calibration.calibrate import Task
 from zeus_trt.errors import ZeusError
-from zeus_trt.evaluation.quality import measure_psnr
-from zeus_trt.runtime.denoiser import Denoiser
-
-_ADVICE = (
-    "The bundle is as it was. Keep the blocks in float that cost most (sensitivity), record more samples, or accept it."
-)
+from zeus_trt.zeus_graph import Plan, json_file
+from zeus_trt.zeus_graph.plan_choice import Planner
 
 
 @dataclass(frozen=True)
-class GraphError:
-    """Errors of a graph on recorded inputs.
+class Gate:
+    """A plan that was measured against a floor.
 
     Args:
-        steps: ``|output - recorded| / |recorded|`` over all calls of a step, Euclidean norms, by step.
-        relative: The same over all calls.
-        largest: The largest absolute difference of an element.
-        shape: Shape of the outputs.
+        plan: What ran.
+        psnr_db: Mean PSNR in dB to the full run, of samples that differ from it; infinity if none does.
+        worst_db: That of the worst sample.
+        min_psnr: The floor in dB, of the mean.
+        num_samples: Samples.
     """
 
-    steps: Mapping[int, float]
-    relative: float
-    largest: float
-    shape: tuple[int, ...]
+    plan: Plan
+    psnr_db: float
+    worst_db: float
+    min_psnr: float
+    num_samples: int
 
+    @property
+    def passes(self) -> bool:
+        """Whether the mean reaches the floor."""
+        return self.psnr_db >= self.min_psnr
 
-def measure_errors(engine: Denoiser, recording: Recording) -> GraphError:
-    """Runs an engine on recorded inputs, and compares its outputs with the recorded ones."""
-    away: dict[int, float] = defaultdict(float)
-    size: dict[int, float] = defaultdict(float)
-    largest, shape = 0.0, ()
-    for call, inputs, output in recording.read():
-        expected = torch.from_numpy(output).double()
-        got = engine(**{name: torch.from_numpy(value) for name, value in inputs.items()}).double().cpu()
-        away[call.step] += float((got - expected).square().sum())
-        size[call.step] += float(expected.square().sum())
-        largest, shape = max(largest, float((got - expected).abs().max())), tuple(output.shape)
-    steps = {step: _relate(away[step], size[step]) for step in away}
-    return GraphError(steps, _relate(sum(away.values()), sum(size.values())), largest, shape)
-
-
-def _relate(away: float, size: float) -> float:
-    return sqrt(away / size) if size else (inf if away else 0.0)
-
-
-def check_errors(errors: GraphError, max_error: float) -> None:
-    """Raises ZeusError where the error of a step is above ``max_error``, or no number."""
-    wrong = [step for step, error in errors.steps.items() if not error <= max_error]
-    if wrong:
-        worst = max(wrong, key=lambda step: errors.steps[step] if isfinite(errors.steps[step]) else inf)
-        raise ZeusError(
-            f"quantized graph: got a relative error of {errors.steps[worst]:.2g} to the float graph at step {worst}; "
-            f"expected at most {max_error:g}. {_ADVICE}"
+    def describe(self) -> str:
+        """The result for a person."""
+        return (
+            f"{self.plan.describe()}\n"
+            f"PSNR           {self.psnr_db:.1f} dB on {self.num_samples} samples, the worst {self.worst_db:.1f} dB\n"
+            f"floor          {self.min_psnr:g} dB: {'passes' if self.passes else 'fails'}"
         )
 
+    def to_json(self) -> dict[str, Any]:
+        """As JSON data."""
+        numbers = {name: getattr(self, name) for name in ("psnr_db", "worst_db", "min_psnr", "num_samples", "passes")}
+        return json_file.plain({"plan": self.plan.to_json(), **numbers})
 
-def check_samples(images: torch.Tensor, reference: torch.Tensor, min_psnr: float) -> float:
-    """Mean PSNR in dB of samples to those of the float graph, without equal ones; infinity if all are equal.
+    def check(self) -> "Gate":
+        """Returns the gate if it passes; raises ZeusError if not."""
+        if not self.passes:
+            raise ZeusError(
+                f"gate: got {self.psnr_db:.1f} dB on {self.num_samples} samples (the worst {self.worst_db:.1f} dB); "
+                f"expected {self.min_psnr:g} dB at least. Calibrate a plan, run more steps in full, or lower the floor."
+            )
+        return self
+
+
+def measure_gate(task: Task, choose: Planner, min_psnr: float) -> Gate:
+    """Measures a plan on the held-out samples of a task.
+
+    Args:
+        task: The model, how it runs, and its samples.
+        choose: Makes the plan for the task's number of evaluations.
+        min_psnr: The floor in dB.
 
     Raises:
-        ZeusError: It is below ``min_psnr``.
+        ZeusError: The plan belongs to another model, solver or number of steps.
     """
-    psnr = _mean_psnr(images, reference)
-    if not psnr >= min_psnr:
-        raise ZeusError(
-            f"quantized graph: got samples with {psnr:.1f} dB to those of the float graph; expected at least "
-            f"{min_psnr:g} dB. {_ADVICE}"
-        )
-    return psnr
-
-
-def _mean_psnr(images: torch.Tensor, reference: torch.Tensor) -> float:
-    """Of a video its frames are the pictures."""
-    frames, others = ((one if one.ndim == 5 else one[:, None]) for one in (images.float(), reference.float()))
-    values = [measure_psnr(one, other) for one, other in zip(frames, others, strict=True)]
-    found = [value for value in values if isfinite(value)]
-    return sum(found) / len(found) if found else inf
+    setting, workload, numbers = task.setting, task.workload, task.samples.ranges["held_out"]
+    plan = choose(len(setting.plan))
+    if plan.calibration:
+        fingerprint = workload.program(setting.num_steps, setting.solver).fingerprint
+        plan.calibration.check(workload.describe(), setting.num_steps, fingerprint)
+    bench = task.bench()
+    mean = bench.measure(plan, numbers)
+    worst = min(bench.measure(plan, [number]) for number in numbers)
+    return Gate(plan, mean, worst, min_psnr, len(numbers))

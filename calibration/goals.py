@@ -64,7 +64,8 @@ def reach(task: Task, goal: Goal) -> CalibratedPlan:
     nfe = goal.count_full_steps(len(task.setting.plan))
     stats, bench = task.record(), task.bench()
     if nfe is not None:
-        return task.calibrate(stats, bench, nfe)
+        is_cost = task.quantized_cost is not None and goal.speedup is not None
+        return task.calibrate(stats, bench, len(task.setting.plan) / (goal.speedup or 1.0) if is_cost else nfe)
     least = goal.min_psnr or 0.0
     low, high = min(3, stats.num_evaluations), stats.num_evaluations - 1
     best, reached = None, -math.inf

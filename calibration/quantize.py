@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from zeus_trt.calibration.gate import GraphError, check_errors, check_samples, measure_errors
+from zeus_trt.calibration.graph_error import GraphError, check_errors, check_samples, measure_errors
 from zeus_trt.calibration.quantization_report import FILE_NAME, BlockError, QuantizationReport, StepReport
 from zeus_trt.calibration.ranges import collect_ranges
 from zeus_trt.calibration.recorded_runs import RecordedRuns

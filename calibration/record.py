@@ -16,6 +16,7 @@ from zeus_trt.machine import LIBRARIES, find_version
 from zeus_trt.runtime import Step
 from zeus_trt.runtime.pipelines.acceleration import find_denoisers
 from zeus_trt.zeus_graph import Plan, SolverProgram, json_file
+from zeus_trt.zeus_graph.plan import FULL
 
 logger = logging.getLogger(__name__)
 _COLUMNS = 1 << 16  # elements of an output that become float64 at a time
@@ -27,19 +28,22 @@ def record(
     numbers: Sequence[int],
     *,
     batch: int = 1,
+    quantized: bool = False,
     path: Path | None = None,
     on_calls: Callable[[int], Any] | None = None,
 ) -> TrajectoryStats:
     """Runs full trajectories, and keeps the numbers that scoring plans needs.
 
     Every batch runs in full once, and with ``probe_plans`` twice more, to see how outputs respond to moved inputs.
-    The outputs of one batch are held meanwhile: N latents per sample.
+    The outputs of one batch are held meanwhile: N latents per sample. With ``quantized`` they run in full once more,
+    and the quantized engine is called at the same inputs.
 
     Args:
         workload: The model.
         setting: How it runs; its plan is not read.
         numbers: Which samples.
         batch: Samples at a time. With 1, a resumed recording is equal to the bit to one in a single go.
+        quantized: Record the errors of the quantized engine.
         path: A file that is written, whole, after every batch. Samples that it already holds are not run again.
         on_calls: Called after every batch with its number of denoiser evaluations.
 
@@ -49,13 +53,16 @@ def record(
     program = workload.program(setting.num_steps, setting.solver)
     if path is not None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-    tag = make_tag(workload, program, setting)
+    tag = make_tag(workload, program, setting, quantized)
     stats = _resume(path, tag)
     if stats is not None:
         logger.info("found %d recorded trajectories in %s", len(stats.numbers), path)
     missing = [number for number in numbers if stats is None or number not in stats.numbers]
     for start in range(0, len(missing), batch):
-        part = _record_batch(workload, program, setting, missing[start : start + batch], tag)
+        some = missing[start : start + batch]
+        part = _record_batch(workload, program, setting, some, tag)
+        if quantized:
+            part = _add_quantized(workload, setting, some, part)
         stats = part if stats is None else stats.extend(part)
         if path is not None:
             stats.save(path)
@@ -63,12 +70,10 @@ def record(
             on_calls(part.calls)
     if stats is None:
         raise ZeusError("trajectories: got 0; expected one at least. Give more.")
-    asked = [stats.numbers.index(number) for number in numbers]
-    calls = stats.calls * len(asked) // len(stats.numbers)  # every trajectory takes as many
-    return TrajectoryStats(stats.products[asked], stats.responses[asked], tuple(numbers), tag, calls)
+    return stats.select(numbers)
 
 
-def make_tag(workload: Workload, program: SolverProgram, setting: Setting) -> dict[str, Any]:
+def make_tag(workload: Workload, program: SolverProgram, setting: Setting, quantized: bool = False) -> dict[str, Any]:
     """All that recorded trajectories depend on, except their numbers: JSON data."""
     return json_file.plain(
         {
@@ -79,6 +84,7 @@ def make_tag(workload: Workload, program: SolverProgram, setting: Setting) -> di
             "backend": setting.backend,
             "engine": _describe_engine(workload),
             "versions": {name: find_version(name) for name in LIBRARIES},
+            **({"quantized": True} if quantized else {}),
         }
     )
 
@@ -132,6 +138,18 @@ def _record_batch(
     return TrajectoryStats(products, responses, tuple(numbers), tag, calls)
 
 
+def _add_quantized(
+    workload: Workload, setting: Setting, numbers: Sequence[int], part: TrajectoryStats
+) -> TrajectoryStats:
+    """The same trajectories with the noise of the quantized engine."""
+    noise = [
+        (_flatten(quantized) - _flatten(full)).double().square().mean(1)
+        for full, quantized in workload.compare(setting, numbers)
+    ]
+    calls = part.calls + 2 * len(noise) * len(numbers)
+    return replace(part, noise=torch.stack(noise, 1).cpu().numpy(), calls=calls)
+
+
 class _Probe:
     """Computes how far a skipped run has moved from the full one, by the solver's matrices."""
 
@@ -142,7 +160,7 @@ class _Probe:
     def see(self, step: Step) -> None:
         change = _flatten(step.output) - self._outputs[step.index]
         moved = _combine(self._program.input_rows[step.index], self._moved)
-        if step.kind == "F":
+        if step.kind in FULL:
             size = moved.double().square().sum(1)
             slope = (moved.double() * change.double()).sum(1) / size
             self._responses[:, step.index] = torch.where(size > 0, slope, torch.nan).cpu().numpy()

@@ -46,8 +46,8 @@ def search(
         )
     if nfe == count:
         return (Plan("F" * count),)
-    weighted = _weigh_trajectories(program, stats, nfe)
-    starts = _make_starts(count, nfe, restarts, seed)
+    weighted = weigh_trajectories(program, stats, nfe)
+    starts = make_starts(count, nfe, restarts, seed)
     found = []
     for order in ORDERS:
         surrogate = Surrogate(program, weighted, stats.feedback, order)
@@ -94,7 +94,7 @@ def _resolve(rows: Sequence[Row | None]) -> bytes:
     return used.tobytes()
 
 
-def _weigh_trajectories(program: SolverProgram, stats: TrajectoryStats, nfe: int) -> np.ndarray:
+def weigh_trajectories(program: SolverProgram, stats: TrajectoryStats, nfe: int) -> np.ndarray:
     """The mean of the products, each trajectory weighted by the inverse of its error, so that it is a mean of dB."""
     plan = Plan.spread(program.num_evaluations, nfe)
     errors = predict_errors(program, stats, replace(plan, predictor=Predictor.parse("lagrange-2")))
@@ -102,7 +102,7 @@ def _weigh_trajectories(program: SolverProgram, stats: TrajectoryStats, nfe: int
     return np.einsum("t,tij->ij", weights / weights.sum(), stats.products)
 
 
-def _make_starts(count: int, nfe: int, restarts: int, seed: int) -> list[np.ndarray]:
+def make_starts(count: int, nfe: int, restarts: int, seed: int) -> list[np.ndarray]:
     """(N,) bool each: warped spreads, and random plans."""
     starts = {}
     inner = np.arange(1, nfe - 2)
@@ -125,7 +125,7 @@ def _descend(surrogate: Surrogate, full: np.ndarray) -> tuple[float, np.ndarray]
     longest = max(2 * -(-full.size // int(full.sum())), int(np.diff(np.flatnonzero(full)).max()))
     best = float(surrogate.fit(full[None]).errors[0])
     while True:
-        moves = _list_moves(full, longest)
+        moves = list_moves(full, longest)
         if not len(moves):
             return best, full
         errors = surrogate.fit(moves).errors
@@ -135,7 +135,7 @@ def _descend(surrogate: Surrogate, full: np.ndarray) -> tuple[float, np.ndarray]
         best, full = float(errors[place]), moves[place]
 
 
-def _list_moves(full: np.ndarray, longest: int) -> np.ndarray:
+def list_moves(full: np.ndarray, longest: int) -> np.ndarray:
     """(moves, N) bool: one inner full step shifted, no gap longer than ``longest``."""
     inner = [step for step in np.flatnonzero(full) if 2 <= step < full.size - 1]
     pairs = np.array([(old, new) for old in inner for new in np.flatnonzero(~full)], int).reshape(-1, 2)

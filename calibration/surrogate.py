@@ -20,12 +20,14 @@ class Fit:
 
     Args:
         full: (plans, N) bool: which evaluations are full.
+        quantized: (plans, N) bool: which of these are run by the quantized engine.
         sources: (plans, N, order): the past full steps that a skipped step reads, newest first.
         weights: (plans, N, order): their weights; zero at full steps.
         errors: (plans,): squared error of the final latents, in the surrogate's unit.
     """
 
     full: np.ndarray
+    quantized: np.ndarray
     sources: np.ndarray
     weights: np.ndarray
     errors: np.ndarray
@@ -39,39 +41,55 @@ class Fit:
             if weights.any()
         }
         full_steps = [int(step) for step in np.flatnonzero(self.full[place])]
-        return replace(Plan.from_full_steps(self.full.shape[1], full_steps), predictor=Predictor.from_table(rows))
+        plan = Plan.from_full_steps(self.full.shape[1], full_steps)
+        plan = plan.with_quantized(map(int, np.flatnonzero(self.quantized[place])))
+        return replace(plan, predictor=Predictor.from_table(rows))
 
 
 class Surrogate:
     """Outputs as a few numbers each, with the inner products of the recorded ones, and their feedback.
 
     A run with skipped steps is simulated in full: a full step at an input that has moved by d gives the recorded
-    output plus ``feedback`` times d; a skipped step gives a weighted sum of the last full outputs. The weights begin
-    as the line through the last two, and are corrected, step by step, by the ridge regression that brings the sample
-    after the step nearest to the recorded one: whatever error has come before is part of what they correct.
+    output plus ``feedback`` times d, and if it is quantized an error that is like no other; a skipped step gives a
+    weighted sum of the last full outputs. The weights begin as the line through the last two, and are corrected, step
+    by step, by the ridge regression that brings the sample after the step nearest to the recorded one: whatever error
+    has come before is part of what they correct, so that they shrink where they would amplify a quantizer's errors.
 
     Args:
         program: The traced solver.
         gram: (N, N): inner products of the outputs.
         feedback: (N,): as in ``TrajectoryStats``.
         order: How many past full outputs a skipped step reads.
+        noise: (N,): mean square of the quantized engine's error, for plans with quantized steps.
     """
 
-    def __init__(self, program: SolverProgram, gram: np.ndarray, feedback: np.ndarray, order: int):
+    def __init__(
+        self,
+        program: SolverProgram,
+        gram: np.ndarray,
+        feedback: np.ndarray,
+        order: int,
+        noise: np.ndarray | None = None,
+    ):
         values, vectors = np.linalg.eigh(gram)
         kept = values > values[-1] * _RANK
         self._psi = np.ascontiguousarray(vectors[:, kept] * np.sqrt(values[kept]))
+        if noise is not None:  # a direction of its own for every step's error
+            self._errors = np.hstack([np.zeros_like(self._psi), np.diag(np.sqrt(noise))])
+            self._psi = np.hstack([self._psi, np.zeros((len(noise), len(noise)))])
         self._program, self._feedback, self._order = program, feedback, order
         # Rows: the newest output, its first difference, its second, ...
         self._differences = np.array([[(-1) ** k * comb(n, k) for k in range(order)] for n in range(order)], float)
 
-    def fit(self, full: np.ndarray) -> Fit:
+    def fit(self, full: np.ndarray, quantized: np.ndarray | None = None) -> Fit:
         """Fits predictors to plans, and scores them.
 
         Args:
             full: (plans, N) bool: which evaluations are full; the first two and the last must be.
+            quantized: (plans, N) bool: which of these the quantized engine runs; none by default.
         """
         count, steps = full.shape
+        quantized = np.zeros(full.shape, bool) if quantized is None else quantized
         rank = self._psi.shape[1]
         used = np.zeros((count, steps, rank))
         moved = np.zeros((count, 1, rank))  # of the solver's state, against the recorded run
@@ -89,12 +107,14 @@ class Surrogate:
                 fitted = self._fit_step(step, past, known[skipped], features, target)
                 output[skipped] = (fitted[:, None] @ features)[:, 0]
                 sources[skipped, step], weights[skipped, step] = past, fitted
+            if (coarse := np.flatnonzero(quantized[:, step])).size:
+                output[coarse] += self._errors[step]
             used[:, step] = output
             recent[ran, 1:] = recent[ran, :-1]
             recent[ran, 0] = step
             known[ran] += 1
             moved = matrix @ np.concatenate([moved, (output - self._psi[step])[:, None]], axis=1)
-        return Fit(full, sources, weights, np.square(moved[:, 0]).sum(axis=1))
+        return Fit(full, quantized, sources, weights, np.square(moved[:, 0]).sum(axis=1))
 
     def _fit_step(
         self, step: int, past: np.ndarray, known: np.ndarray, features: np.ndarray, target: np.ndarray
@@ -112,20 +132,26 @@ class Surrogate:
         return line + corrections @ self._differences
 
 
-def weigh_error(program: SolverProgram, rows: Sequence[Row | None], feedback: np.ndarray) -> np.ndarray:
+def weigh_error(
+    program: SolverProgram, rows: Sequence[Row | None], feedback: np.ndarray, quantized: Sequence[int] = ()
+) -> np.ndarray:
     """(N,): the weight of every recorded output in the final error of a run with these rows.
 
     Without feedback it is ``w P - w``: w the outputs' weights in the final latents, P the predictor's matrix.
+    (2 N,) with quantized steps: after them the weights of their errors.
     """
-    identity = np.eye(program.num_evaluations)
+    size = program.num_evaluations
+    identity = np.eye(size, 2 * size if quantized else size)
     used: list[np.ndarray] = []
-    moved = np.zeros((1, program.num_evaluations))
+    moved = np.zeros((1, identity.shape[1]))
     pairs = zip(program.input_rows, program.matrices, rows, strict=True)
     for step, (input_row, matrix, row) in enumerate(pairs):
         if row is None:
             output = identity[step] + feedback[step] * (input_row @ moved)
         else:
             output = np.sum([weight * used[source] for source, weight in row.items()], axis=0)
+        if step in quantized:
+            output = output + np.eye(1, 2 * size, size + step)[0]
         used.append(output)
         moved = matrix @ np.vstack([moved, output - identity[step]])
     return moved[0]
@@ -138,8 +164,13 @@ def list_rows(program: SolverProgram, plan: Plan) -> tuple[Row | None, ...]:
 
 def predict_errors(program: SolverProgram, stats: TrajectoryStats, plan: Plan) -> np.ndarray:
     """(T,): mean squared error of the final latents of every recorded trajectory, with skipped steps."""
-    weights = weigh_error(program, list_rows(program, plan), stats.feedback)
-    return np.maximum(np.einsum("i,tij,j->t", weights, stats.products, weights), 0.0)
+    quantized = [step for step, letter in enumerate(plan.steps) if letter == "Q"]
+    weights = weigh_error(program, list_rows(program, plan), stats.feedback, quantized)
+    of_outputs, of_errors = np.split(weights, [program.num_evaluations])
+    errors = np.einsum("i,tij,j->t", of_outputs, stats.products, of_outputs)
+    if quantized and stats.noise is not None:
+        errors += stats.noise @ of_errors**2
+    return np.maximum(errors, 0.0)
 
 
 def predict_psnr(program: SolverProgram, stats: TrajectoryStats, plan: Plan) -> float:

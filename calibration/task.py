@@ -1,17 +1,21 @@
 """The task of a calibration, from its options."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from zeus_trt.calibration.calibrate import Samples, Task
 from zeus_trt.calibration.record import make_tag
+from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.pipeline_workload import EAGER, PipelineWorkload
-from zeus_trt.evaluation.workload import SessionWorkload, make_full_setting
+from zeus_trt.evaluation.workload import SessionWorkload, Setting, Workload, make_full_setting
 from zeus_trt.runtime.request import check_count, check_run
-from zeus_trt.zeus_graph import json_file
+from zeus_trt.zeus_graph import Plan, json_file
 
+_COST_RUNS = 3
 _NUMBERS = ("num_trajectories", "num_validation", "num_held_out")
 
 
@@ -31,6 +35,8 @@ class TaskOptions:
             folder ``calibration`` of the bundle, named by all that determines it.
         keep_beside: The result; the trajectories are kept beside it where there is no bundle.
         seed: Of the search.
+        cost: ``q=0.55``: the bundle's quantized graph is used too, and a call of it costs so much of a call of the full
+            one; ``q=measured`` measures that here.
         on_calls: Called after every batch with its number of denoiser evaluations.
 
     Raises:
@@ -47,6 +53,7 @@ class TaskOptions:
     trajectories: Path | None = None
     keep_beside: Path | None = None
     seed: int = 0
+    cost: str | None = None
     on_calls: Callable[[int], Any] | None = None
 
     def __post_init__(self) -> None:
@@ -70,7 +77,8 @@ def open_task(workload: SessionWorkload | PipelineWorkload, options: TaskOptions
     setting = make_full_setting(workload, options.steps, options.solver, backend)
     trajectories = options.trajectories
     if trajectories is None and (bundle or beside):
-        key = json_file.digest(make_tag(workload, workload.program(options.steps, options.solver), setting))[:16]
+        program = workload.program(options.steps, options.solver)
+        key = json_file.digest(make_tag(workload, program, setting, options.cost is not None))[:16]
         if bundle:
             trajectories = bundle.path / "calibration" / f"{key}.npz"
         elif beside:
@@ -78,4 +86,27 @@ def open_task(workload: SessionWorkload | PipelineWorkload, options: TaskOptions
     return Task(
         workload, setting, Samples(*(getattr(options, name) for name in _NUMBERS)), trajectories=trajectories,
         max_calls=options.max_calls, seed=options.seed, on_calls=options.on_calls,
+        quantized_cost=None if options.cost is None else _read_cost(options.cost, workload, setting),
     )  # fmt: skip
+
+
+def _read_cost(text: str, workload: Workload, setting: Setting) -> float:
+    if text == "q=measured":
+        return measure_quantized_cost(workload, setting)
+    name, _, value = text.partition("=")
+    with suppress(ValueError):
+        if name == "q" and 0 < float(value) <= 1:
+            return float(value)
+    raise ZeusError(
+        f"cost: got {text!r}; expected q=measured, or a number above 0 and at most 1 such as q=0.55. Write one of them."
+    )
+
+
+def measure_quantized_cost(workload: Workload, setting: Setting) -> float:
+    """What a call of the quantized engine takes here, in calls of the full one: the median of a few runs of both."""
+    plan = Plan("FQ" * (len(setting.plan) // 2) + "F" * (len(setting.plan) % 2))
+    found = []
+    for _ in range(_COST_RUNS + 1):  # the first calls of an engine allocate
+        bound = workload.run(replace(setting, plan=plan), range(1)).report.speedup_bound
+        found.append((len(plan) / bound - plan.steps.count("F")) / plan.steps.count("Q"))
+    return median(found[1:])

@@ -6,13 +6,13 @@ from typing import Any
 
 from zeus_trt.evaluation.comparison import Comparison
 
-COLOURS = {"F": "#1f4e79", "X": "#e08a1e", "R": "#c9c9c9"}
+COLOURS = {"F": "#1f4e79", "Q": "#5b9bd5", "X": "#e08a1e", "R": "#c9c9c9"}
 _KEYS = (
     ("o", "#1f4e79", "skipped steps, 95 %"),
     ("s", "#b3432b", "caches, 95 %"),
     ("|", "#e08a1e", "bound N / NFE"),
 )
-_MEANINGS = {"F": "full", "X": "extrapolated", "R": "reused"}
+_MEANINGS = {"F": "full", "Q": "full, quantized", "X": "extrapolated", "R": "reused"}
 
 
 def plot_speedup(comparison: Comparison) -> bytes:

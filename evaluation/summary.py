@@ -13,6 +13,7 @@ from zeus_trt.evaluation.timing import Run, pair_runs
 from zeus_trt.evaluation.variant_cache import Record
 from zeus_trt.evaluation.variants import Variant
 from zeus_trt.runtime.bundle.precision import QUANTIZED
+from zeus_trt.zeus_graph import Plan
 
 
 def make_rows(
@@ -79,15 +80,16 @@ def _fill(row: Row, variant: Variant, record: Record, references: _References, o
     speedup = compare_times(runs, full.runs) if full else None
     full_times = _summarize(full.runs[:rounds], num_images) if full and full.runs else None
     devices = [run.device_mib for run in runs if run.device_mib is not None]
-    bound = len(plan) / first.nfe
+    work = record.nfe_equivalent or float(first.nfe)
+    bound = _bound(plan, times, full_times, len(plan) / work)
     return replace(
         row,
         plan=first.plan,
         mode=first.mode,
         nfe=first.nfe,
-        nfe_equivalent=record.nfe_equivalent if variant.peer else float(first.nfe),
-        speedup_bound=None if variant.peer else bound,
-        run_bound=_bound_run(full_times, bound) if full_times and not variant.peer else None,
+        nfe_equivalent=work,
+        speedup_bound=bound,
+        run_bound=_bound_run(full_times, bound) if full_times else None,
         times=times,
         speedup=speedup,
         speedup_to_eager=compare_times(runs, eager.runs) if eager else None,
@@ -159,13 +161,14 @@ def mark(
         full: Times of the full run.
     """
     plan, asked = variant.setting.plan, variant.setting.backend
-    marks = ""
-    if speedup and variant.peer is None and speedup.median > plan.speedup_bound:
+    marks, bound = "", _bound(plan, times, full, plan.speedup_bound)
+    if speedup and variant.peer is None and speedup.median > bound:
         saved = full.total_ms / (full.total_ms - full.loop_ms) if full else 1.0
-        marks += "!" if speedup.low > plan.speedup_bound * saved else "="
+        marks += "!" if speedup.low > bound * saved else "="
     if times.total_ms_max - times.total_ms_min > SPREAD_LIMIT * times.total_ms:
         marks += "~"
-    if any(run.nfe != plan.nfe or not run.nfe <= run.engine_calls <= 2 * run.nfe for run in runs):
+    calls = None if variant.setting.policy else plan.nfe
+    if any(run.nfe != (calls or run.nfe) or not run.nfe <= run.engine_calls <= 2 * run.nfe for run in runs):
         marks += "#"
     if any(run.backend != asked or run.eager_calls for run in runs):
         marks += "?"
@@ -176,6 +179,11 @@ def mark_slower(runs: Sequence[Run], unquantized: Record | None) -> str:
     """The mark of a quantized engine that is slower than the float one: the 95 % interval of the rounds says so."""
     speedup = compare_times(runs, unquantized.runs) if unquantized else None
     return "<" if speedup and speedup.high < 1 else ""
+
+
+def _bound(plan: Plan, times: Times, full: Times | None, in_calls: float) -> float:
+    """The largest speed-up that the plan allows: in calls; with two engines in what their calls cost here."""
+    return full.engine_ms / times.engine_ms if full and "Q" in plan.steps else in_calls
 
 
 def _measure_each(record: Record, full: Record) -> tuple[float | None, ...]:

@@ -1,7 +1,7 @@
 """A model, its conditioning, and the noise of every sample by its number."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Protocol
@@ -15,6 +15,7 @@ from zeus_trt.runtime.engines.choose import choose_engine, open_engine
 from zeus_trt.runtime.scheduler import make_scheduler
 from zeus_trt.zeus_graph import Plan, Predictor, SolverProgram
 from zeus_trt.zeus_graph.plan_choice import Planner
+from zeus_trt.zeus_graph.policy import PolicyMaker
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +30,7 @@ class Setting:
         solver: ``default``, the checkpoint's own, or one of ``runtime.scheduler.SOLVERS``.
         backend: Which engine.
         mode: As in ``Session.generate``.
+        policy: As in ``Request``.
     """
 
     plan: Plan
@@ -36,6 +38,7 @@ class Setting:
     solver: str = "default"
     backend: str = "onnxruntime"
     mode: str = "auto"
+    policy: PolicyMaker | None = None
 
     @property
     def predictor(self) -> Predictor:
@@ -45,7 +48,7 @@ class Setting:
     @property
     def full(self) -> "Setting":
         """The same with every step full."""
-        return replace(self, plan=Plan("F" * len(self.plan)))
+        return replace(self, plan=Plan("F" * len(self.plan)), policy=None)
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,17 @@ class Workload(Protocol):
             on_call: Called after every call of the denoiser.
         """
         return self.sample(numbers=numbers, on_step=on_step, on_call=on_call, **vars(setting))
+
+    def compare(self, setting: Setting, numbers: Sequence[int]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Yields each evaluation's output of the full engine, and that of the quantized one at the same latents.
+
+        Raises:
+            ZeusError: No quantized engine can be asked at the same latents.
+        """
+        raise ZeusError(
+            f"quantized: got {type(self).__name__}, whose engines cannot be called twice at a step; expected a bundle "
+            "with class labels or without conditioning. Calibrate plans without Q."
+        )
 
 
 def make_full_setting(
@@ -181,9 +195,8 @@ class SessionWorkload(Workload):
             ZeusError: As ``Session.generate``.
         """
         session = self._session(backend, solver)
-        conditioning = session.label_images(self.labels, max(numbers) + 1)
         result = session.generate(
-            {name: rows[list(numbers)] for name, rows in conditioning.items()},
+            self._label(backend, solver, numbers),
             plan=plan if isinstance(plan, Plan) else plan(len(session.plan(num_steps, 0))),
             num_steps=num_steps,
             guidance_scale=self.guidance_scale,
@@ -192,6 +205,16 @@ class SessionWorkload(Workload):
         )
         latents = result.latents.float().cpu().clone()
         return Sample(latents, latents.clamp(-1, 1), result.report)
+
+    def compare(self, setting: Setting, numbers: Sequence[int]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        return self._session(setting.backend, setting.solver).compare(
+            self._label(setting.backend, setting.solver, numbers), num_steps=setting.num_steps,
+            guidance_scale=self.guidance_scale, seed=[self.seed + number for number in numbers],
+        )  # fmt: skip
+
+    def _label(self, backend: str, solver: str, numbers: Sequence[int]) -> dict[str, torch.Tensor]:
+        conditioning = self._session(backend, solver).label_images(self.labels, max(numbers) + 1)
+        return {name: rows[list(numbers)] for name, rows in conditioning.items()}
 
     def _open_session(self, backend: str, solver: str) -> Session:
         return Session(self.bundle, engine=self._engine(backend), scheduler=self._scheduler(solver))

@@ -2,7 +2,7 @@
 
 from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.bundle.manifest import Manifest
-from zeus_trt.runtime.denoiser import Denoiser
+from zeus_trt.runtime.denoiser import Denoiser, EnginePair
 from zeus_trt.runtime.engines.eager import EagerEngine
 from zeus_trt.runtime.engines.engine import Engine, EngineInfo
 from zeus_trt.runtime.engines.onnxruntime import OnnxRuntimeEngine
@@ -23,6 +23,7 @@ __all__ = [
     "EagerEngine",
     "Engine",
     "EngineInfo",
+    "EnginePair",
     "Guidance",
     "Manifest",
     "OnnxRuntimeEngine",

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime.denoiser import Denoiser
+from zeus_trt.runtime.denoiser import Denoiser, EnginePair
 from zeus_trt.runtime.finite_guard import FiniteGuard
 from zeus_trt.runtime.steppers import Stepper
+from zeus_trt.zeus_graph.plan import FULL
 
 
 class Stopwatch:
@@ -58,7 +59,7 @@ class Meter:
         """Calls a function, and adds the time inside it to that of ``name``."""
         return self._watches.setdefault(name, Stopwatch(device)).run(function, *args, **kwargs)
 
-    def seconds(self, names: Iterable[str] = ("",)) -> float:
+    def seconds(self, names: Iterable[str] = FULL) -> float:
         """Time inside the functions of these names; on CUDA the device's own."""
         return sum(self._watches[name].read() for name in names if name in self._watches)
 
@@ -92,7 +93,7 @@ class ModelCall:
 
     Args:
         engine: Named tensors in, one tensor out. It may overwrite latents and timestep, and may answer every call in
-            the same buffer.
+            the same buffer. A pair of engines for plans with ``Q``.
         stepper: The trajectory; its ``index`` decides whether a call is guided, and names the step in errors.
         conditioning: Constant inputs of the engine, each (batch, ...).
         latents_name: The engine's name for the noisy latents.
@@ -103,7 +104,7 @@ class ModelCall:
 
     def __init__(
         self,
-        engine: Denoiser,
+        engine: Denoiser | EnginePair,
         stepper: Stepper,
         conditioning: Mapping[str, torch.Tensor] | None = None,
         latents_name: str = "sample",
@@ -116,15 +117,22 @@ class ModelCall:
         self._conditioning, self._latents_name = dict(conditioning or {}), latents_name
         self._guided = guidance(self._call_engine) if guidance else None
         self._interval = interval
+        self._letter = "F"
         self.meter = Meter()
 
     @torch.no_grad()
-    def __call__(self, latents: torch.Tensor, timestep: torch.Tensor) -> torch.Tensor:
+    def __call__(self, latents: torch.Tensor, timestep: torch.Tensor, letter: str | None = None) -> torch.Tensor:
         """Maps latents (batch, ...) and timestep (batch,) of one full step to the output after guidance.
+
+        Args:
+            latents: Of the stepper's ``call``.
+            timestep: The same.
+            letter: Which engine, ``F`` or ``Q``; that of the stepper by default.
 
         Raises:
             ZeusError: The output is not a floating-point tensor, has another shape than the latents, or is not finite.
         """
+        self._letter = letter or self._stepper.letter
         inputs = {self._latents_name: latents, "timestep": timestep, **self._conditioning}
         is_inside = self._interval is None or self._stepper.index in self._interval
         output = (self._guided if self._guided and is_inside else self._call_engine)(**inputs)
@@ -150,7 +158,7 @@ class ModelCall:
             inputs |= {name: inputs[name].clone() for name in (self._latents_name, "timestep") if name in inputs}
         constant = [inputs[name] for name in self._conditioning if name in inputs]
         before = _read_versions(constant)
-        output = self.meter.time("", self._stepper.latents.device, self._engine, **inputs)
+        output = self.meter.time(self._letter, self._stepper.latents.device, self._choose_engine(), **inputs)
         if _read_versions(constant) != before:
             raise ZeusError(
                 "denoiser: got a call that changes its conditioning; expected constant inputs that stay as they are. "
@@ -159,6 +167,16 @@ class ModelCall:
         if not isinstance(output, torch.Tensor):
             raise ZeusError(f"denoiser: got {type(output).__name__} from it; expected a tensor. Return that alone.")
         return output
+
+    def _choose_engine(self) -> Denoiser:
+        if isinstance(self._engine, EnginePair):
+            return self._engine.answer(self._letter)
+        if self._letter == "Q":
+            raise ZeusError(
+                f"plan: got Q at step {self._stepper.index} for one engine; expected EnginePair(full, quantized). Give "
+                "both engines, or write F."
+            )
+        return self._engine
 
 
 def _read_versions(tensors: Sequence[torch.Tensor]) -> list[int]:

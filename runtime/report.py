@@ -18,7 +18,7 @@ class Report:
         nfe: Number of full steps, counted as they ran.
         engine_seconds: Time inside the engine; on CUDA the device's own.
         total_seconds: Time of the whole trajectory.
-        speedup_bound: Evaluations / NFE: no speed-up can be larger.
+        speedup_bound: No speed-up against the full run can be larger: see ``bound_speedup``.
         engine_calls: How often the engine was called: twice NFE where guidance makes a call per branch.
         drift: At each full step that follows skipped ones, if asked for: the step, and the relative distance between
             its output and what the predictor would have said.
@@ -40,6 +40,23 @@ class Report:
     def loop_seconds(self) -> float:
         """Time outside of the engine: solver, guidance, Python."""
         return self.total_seconds - self.engine_seconds
+
+
+def bound_speedup(plan: str, full_seconds: float, quantized_seconds: float) -> float:
+    """The largest speed-up that a run can have against one whose steps are all ``F``.
+
+    It is evaluations / cost, with a call of the full engine as the unit of cost: NFE, but that a call of the quantized
+    engine costs what it took in this run. Where no ``F`` ran beside ``Q``, both engines count as equally fast.
+
+    Args:
+        plan: The letters that ran.
+        full_seconds: Time inside the calls of ``F``.
+        quantized_seconds: Time inside the calls of ``Q``.
+    """
+    full, quantized = plan.count("F"), plan.count("Q")
+    if not (full and quantized and full_seconds):
+        return len(plan) / (full + quantized)
+    return len(plan) / (full * (1 + quantized_seconds / full_seconds))
 
 
 @dataclass(frozen=True)

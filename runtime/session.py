@@ -1,7 +1,9 @@
 """A bundle made ready to run."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +11,9 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle.bundle import Bundle
-from zeus_trt.runtime.denoiser import Denoiser
-from zeus_trt.runtime.engines.choose import check_device, choose_engine
-from zeus_trt.runtime.report import Report, Result
+from zeus_trt.runtime.denoiser import Denoiser, EnginePair
+from zeus_trt.runtime.engines.choose import BACKENDS, check_device, choose_engine
+from zeus_trt.runtime.report import Report, Result, bound_speedup
 from zeus_trt.runtime.request import Request, check_count, expect
 from zeus_trt.runtime.solver import Solver
 from zeus_trt.runtime.start import Start, find_begin
@@ -29,7 +31,7 @@ class Session:
 
     Args:
         bundle: A folder written by ``zeus-trt export``, or an opened ``Bundle``.
-        engine: A denoiser to use instead of one of the bundle's own.
+        engine: A denoiser to use instead of one of the bundle's own; a pair of them for plans with ``Q``.
         scheduler: A diffusers scheduler to use instead of the checkpoint's.
         backend: ``tensorrt``, ``tensorrt-rtx`` or ``aot-inductor``, made by ``zeus-trt build``; ``onnxruntime``, which
             runs the bundle's graph; or ``auto``, the first of these that runs here.
@@ -45,7 +47,7 @@ class Session:
         self,
         bundle: str | Path | Bundle,
         *,
-        engine: Denoiser | None = None,
+        engine: Denoiser | EnginePair | None = None,
         scheduler: Any = None,
         backend: str = "auto",
         device: str | torch.device | None = None,
@@ -54,20 +56,24 @@ class Session:
         precision: str | None = None,
     ):
         expect("bundle", bundle, (str, Path, Bundle), "a folder or an opened bundle")
-        expect("engine", engine, (Callable, type(None)), "a denoiser; name a backend instead to open one")
+        expect("engine", engine, (Callable, EnginePair, type(None)), "a denoiser; name a backend instead to open one")
         if scheduler is not None and not hasattr(scheduler, "set_timesteps"):
             raise ZeusError(f"scheduler: got {type(scheduler).__name__}; expected a scheduler of diffusers. Change it.")
         self.bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
         if engine is not None and (backend != "auto" or cuda_graph or precision):
             asked = f"the backend {backend}" if backend != "auto" else "cuda_graph" if cuda_graph else "a precision"
             raise ZeusError(f"engine: got one, and {asked}; expected either. Leave one of them out.")
+        given = getattr(engine, "backend", None)
+        self._open = partial(
+            choose_engine, self.bundle, given if given in BACKENDS else backend, device, cuda_graph, trust_engines
+        )
+        self._lock = threading.Lock()
+        self._quantized = engine.quantized if isinstance(engine, EnginePair) else None
         self.engine: Denoiser
         if engine is None:
-            self.engine, self.backend_reason = choose_engine(
-                self.bundle, backend, device, cuda_graph, trust_engines, precision
-            )
+            self.engine, self.backend_reason = self._open(precision)
         else:
-            self.engine, self.backend_reason = engine, "given"
+            self.engine, self.backend_reason = engine.full if isinstance(engine, EnginePair) else engine, "given"
         info = getattr(self.engine, "info", None)
         self._device = info.device if info else check_device(device) if device is not None else None
         if info and device is not None and check_device(device) not in (info.device, torch.device(info.device.type)):
@@ -78,6 +84,23 @@ class Session:
     def backend(self) -> str:
         """Name of the engine."""
         return getattr(self.engine, "backend", type(self.engine).__name__)
+
+    @property
+    def quantized(self) -> Denoiser:
+        """The engine of the ``Q`` steps of plans: of the bundle's int8 or fp8 graph, opened when it is first read.
+
+        Raises:
+            ZeusError: The bundle has no such graph, or no engine of it runs here.
+        """
+        with self._lock:
+            if self._quantized is None:
+                if (precision := self.bundle.manifest.quantized) is None:
+                    raise ZeusError(
+                        f"plan: got Q for {self.bundle.path}, which has no quantized graph; expected one in int8 or "
+                        f"fp8. Add it: zeus-trt quantize {self.bundle.path}. Or write F."
+                    )
+                self._quantized, _reason = self._open(precision)
+            return self._quantized
 
     def begin(self, num_steps: int, strength: float) -> int:
         """The evaluation that an image-to-image trajectory of ``strength`` (0..1) begins at.
@@ -94,6 +117,29 @@ class Session:
         check_count("num_steps", num_steps, 1)
         check_count("begin", begin, 0)
         return Plan.uniform(self.solver.count_evaluations(num_steps, begin, schedule), ratio)
+
+    def compare(
+        self, conditioning: Mapping[str, torch.Tensor] | None = None, **settings: Any
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Runs every step by the full engine, and yields its output and the quantized one's at the same latents.
+
+        Both are after guidance, (batch, ...).
+
+        Args:
+            conditioning: Constant inputs of the denoiser by name, each (batch, ...).
+            **settings: As in ``Request``, but for the plan.
+
+        Raises:
+            ZeusError: As ``sample``, and a bundle without a quantized graph.
+        """
+        everything = self._start(conditioning, {**settings, "ratio": 0}, quantized=True)
+        model, stepper = everything.open_steps()
+        while call := stepper.call:
+            latents, timestep = call
+            quantized = model(latents.clone(), timestep.clone(), "Q").clone()
+            full = model(*call)
+            yield full, quantized
+            stepper.feed(full)
 
     def sample(self, conditioning: Mapping[str, torch.Tensor] | None = None, **settings: Any) -> Iterator[Step]:
         """Runs one trajectory, a step at a time.
@@ -137,7 +183,8 @@ class Session:
         Args:
             conditioning: Constant inputs of the denoiser by name, each (batch, ...).
             mode: ``program`` (solver and plan folded into a matrix per full step), ``step``
-                (the scheduler's own ``step``, as ``sample`` does), or ``auto``. A mask and drift need ``step``.
+                (the scheduler's own ``step``, as ``sample`` does), or ``auto``. A mask, drift and a policy need
+                ``step``.
             on_call: Called after every full step.
             on_step: Called with every step as it is done; it makes any mode go step by step.
             **settings: As in ``Request``: ``num_steps``, ``ratio`` or ``plan``, ``guidance_scale``, ``seed`` ...
@@ -165,16 +212,17 @@ class Session:
             nfe=meter.nfe,
             engine_seconds=meter.seconds(),
             total_seconds=time.perf_counter() - began,
-            speedup_bound=len(outcome.plan) / meter.nfe,
+            speedup_bound=bound_speedup(outcome.plan, meter.seconds("F"), meter.seconds("Q")),
             engine_calls=meter.calls,
             drift=outcome.drift,
         )
         return Result(outcome.latents, report)
 
     def close(self) -> None:
-        """Closes the engine."""
-        if hasattr(self.engine, "close"):
-            self.engine.close()
+        """Closes its engines."""
+        for engine in (self.engine, self._quantized):
+            if close := getattr(engine, "close", None):
+                close()
 
     def __enter__(self) -> "Session":
         return self
@@ -196,6 +244,7 @@ class Session:
         conditioning: Mapping[str, torch.Tensor] | None,
         settings: Mapping[str, Any],
         on_call: Callable[[], None] | None = None,
+        quantized: bool = False,
     ) -> Trajectory:
         request = Request({} if conditioning is None else conditioning, **settings)
         start, num_steps = request.start, request.num_steps
@@ -203,4 +252,6 @@ class Session:
             start = Start(start.latents, self.begin(num_steps, start.strength), start.mask)
         begin = start.begin if start else 0
         settled = request.settle(lambda: self.solver.count_evaluations(num_steps, begin, request.schedule), start)
-        return Trajectory(settled, self.bundle.manifest, self.engine, self.solver, self._device, on_call)
+        needs_pair = quantized or "Q" in settled.plan.steps
+        engine = EnginePair(self.engine, self.quantized) if needs_pair else self.engine
+        return Trajectory(settled, self.bundle.manifest, engine, self.solver, self._device, on_call)

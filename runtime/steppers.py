@@ -41,6 +41,10 @@ class Stepper(Protocol):
         """Evaluation that ``call`` belongs to."""
 
     @property
+    def letter(self) -> str:
+        """The engine that ``call`` is for: ``F`` the full one, ``Q`` the quantized one."""
+
+    @property
     def latents(self) -> torch.Tensor:
         """The sample, (batch, ...)."""
 
@@ -54,7 +58,7 @@ class Step:
 
     Args:
         index: Position in the plan.
-        kind: ``F`` full, ``X`` extrapolated, ``R`` reused.
+        kind: ``F`` full, ``Q`` full by the quantized engine, ``X`` extrapolated, ``R`` reused.
         timestep: The scheduler's timestep at this step.
         latents: The sample after the step, (batch, ...).
         output: The denoiser output that the solver used, (batch, ...).
@@ -108,6 +112,11 @@ class SchedulerStepper:
         """Whether every step ran."""
         return self.index == len(self._times)
 
+    @property
+    def letter(self) -> str:
+        """The engine that ``call`` is for: ``F`` the full one, ``Q`` the quantized one."""
+        return "Q" if self._policy.plan.steps[self.index] == "Q" else "F"
+
     def feed(self, output: torch.Tensor) -> None:
         """Takes the output of ``call``, and goes through all skipped steps up to the next call."""
         for _ in self.advance(output):
@@ -117,7 +126,7 @@ class SchedulerStepper:
         """As ``feed``; yields each step as it is done."""
         output = output.detach().to(self.latents.dtype, copy=True)
         drift = self._policy.take(self.index, output)
-        yield self._step("F", output, drift)
+        yield self._step(self.letter, output, drift)
         while not self.is_done and not self._policy.is_full(self.index):
             yield self._step(self._policy.plan.steps[self.index], self._policy.predict(self.index))
 
@@ -133,6 +142,7 @@ class SchedulerStepper:
     def _scale_input(self) -> Call | None:
         """The call of this step, if it is full; scaled at skipped steps too: schedulers find their place here."""
         timestep = self._timesteps[self.index]
+        self._policy.see(self.index, self.latents)
         model_input = self._scale(self.latents, timestep)
         if not self._policy.is_full(self.index):
             return None
@@ -183,6 +193,11 @@ class ProgramStepper:
     def index(self) -> int:
         """Evaluation that ``call`` belongs to."""
         return self.program.steps[self._place]
+
+    @property
+    def letter(self) -> str:
+        """The engine that ``call`` is for: ``F`` the full one, ``Q`` the quantized one."""
+        return self.program.plan[self.index]
 
     @property
     def latents(self) -> torch.Tensor:

@@ -12,14 +12,14 @@ from zeus_trt.runtime.bundle.size_rules import SizeRules
 from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
 from zeus_trt.runtime.calls import ModelCall
 from zeus_trt.runtime.conditioning import Sizes, check_labels, check_names, count_rows, list_conditioning
-from zeus_trt.runtime.denoiser import Denoiser
+from zeus_trt.runtime.denoiser import Denoiser, EnginePair
 from zeus_trt.runtime.guidance import ClassifierFreeGuidance
 from zeus_trt.runtime.loop import run, start_stepper, walk
 from zeus_trt.runtime.noise import draw_from, make_generators
 from zeus_trt.runtime.request import SettledRequest, expect
 from zeus_trt.runtime.solver import Solver
 from zeus_trt.runtime.start import Start, add_noise, keep_outside
-from zeus_trt.runtime.steppers import Blend, ProgramStepper, Step, Stepper
+from zeus_trt.runtime.steppers import Blend, ProgramStepper, SchedulerStepper, Step, Stepper
 from zeus_trt.zeus_graph.policy import choose_policy
 from zeus_trt.zeus_graph.sampling_program import SamplingProgram
 
@@ -42,7 +42,7 @@ class Trajectory:
     Args:
         request: What to run.
         manifest: What the engine takes.
-        engine: The denoiser.
+        engine: The denoiser, or a pair of them for a plan with ``Q``.
         solver: Makes the scheduler that adds noise and steps.
         device: Where it runs; None for the noise's device.
         on_call: Called after every full step.
@@ -55,13 +55,18 @@ class Trajectory:
         self,
         request: SettledRequest,
         manifest: Manifest,
-        engine: Denoiser,
+        engine: Denoiser | EnginePair,
         solver: Solver,
         device: torch.device | None = None,
         on_call: Callable[[], None] | None = None,
     ):
         self.request, self._manifest, self._solver = request, manifest, solver
-        self._engine = SizeRules.of(manifest).guard(engine)
+        guard = SizeRules.of(manifest).guard
+        self._engine: Denoiser | EnginePair
+        if isinstance(engine, EnginePair):
+            self._engine = EnginePair(guard(engine.full), guard(engine.quantized))
+        else:
+            self._engine = guard(engine)
         self._on_call = on_call
         given = request.noise.device if isinstance(request.noise, torch.Tensor) else torch.device("cpu")
         self._device = device or given
@@ -90,7 +95,9 @@ class Trajectory:
         Raises:
             ZeusError: ``program`` for that.
         """
-        asks = [name for name, asked in (("a mask", self._blend), ("drift", self.request.drift_threshold)) if asked]
+        request = self.request
+        needs = (("a mask", self._blend), ("drift", request.drift_threshold), ("a policy", request.policy))
+        asks = [name for name, asked in needs if asked]
         if asks and mode == "program":
             raise ZeusError(f"mode: got program with {asks[0]}; expected step or auto. Choose one of these.")
         return asks[0] if asks else None
@@ -98,7 +105,7 @@ class Trajectory:
     def run(self, program: SamplingProgram) -> Outcome:
         """Runs in program mode."""
         stepper = ProgramStepper(program, self.noise)
-        model = self._make_call(stepper)
+        model = self.make_call(stepper)
         run(model, stepper)
         return Outcome(model.finish().clone(), program.plan, model)  # not a view of all that the stepper held
 
@@ -116,16 +123,22 @@ class Trajectory:
 
     def begin_steps(self) -> tuple[ModelCall, Iterator[Step]]:
         """The denoiser and the steps of a run in step mode."""
+        model, stepper = self.open_steps()
+        return model, walk(model, stepper)
+
+    def open_steps(self) -> tuple[ModelCall, SchedulerStepper]:
+        """The denoiser and the stepper of a run in step mode."""
         request = self.request
         stepper = start_stepper(
             self._solver.scheduler, self.noise, request.plan, request.num_steps,
-            begin=self.begin, schedule=request.schedule, make_policy=choose_policy(request.drift_threshold),
+            begin=self.begin, schedule=request.schedule,
+            make_policy=request.policy or choose_policy(request.drift_threshold),
             generator=self._generators, blend=self._blend,
         )  # fmt: skip
-        model = self._make_call(stepper)
-        return model, walk(model, stepper)
+        return self.make_call(stepper), stepper
 
-    def _make_call(self, stepper: Stepper) -> ModelCall:
+    def make_call(self, stepper: Stepper) -> ModelCall:
+        """The guided denoiser, as a loop over this stepper calls it."""
         return ModelCall(
             self._engine, stepper, self.conditioning, self._manifest.latents.name,
             guidance=self._guidance,

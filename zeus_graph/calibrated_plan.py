@@ -52,6 +52,7 @@ class CalibratedPlan:
         workload: What was sampled: model, weights, guidance, seed ...
         numbers: Samples by use: ``trajectories``, ``validation``, ``held_out``: first and count.
         calls: Denoiser evaluations by use: ``recording``, ``measuring``.
+        quantized_cost: What a call of the quantized engine costs, in calls of the full one, where ``Q`` was allowed.
     """
 
     chosen: Measured
@@ -65,6 +66,7 @@ class CalibratedPlan:
     workload: Mapping[str, Any]
     numbers: Mapping[str, tuple[int, int]]
     calls: Mapping[str, int]
+    quantized_cost: float | None = None
 
     def __post_init__(self) -> None:
         if not self.uniform or self.num_steps < 1 or min(0, *self.calls.values(), *sum(self.numbers.values(), ())) < 0:
@@ -86,8 +88,11 @@ class CalibratedPlan:
             if self.calibrated
             else "calibration did not beat the best uniform plan: that one is kept"
         )
+        plan, cost = self.chosen.plan, self.quantized_cost
+        priced = f"cost           {plan.cost(cost):.2f} calls, a quantized one counts {cost:g}\n" if cost else ""
         return (
-            f"{self.chosen.plan.describe()}\n"
+            f"{plan.describe()}\n"
+            f"{priced}"
             f"PSNR           {self.chosen.psnr_db:.1f} dB on {self.numbers['held_out'][1]} held-out samples\n"
             f"gain           {said}\n"
             f"spent          {self.calls['recording']} evaluations recording, {self.calls['measuring']} measuring"
@@ -127,6 +132,8 @@ class CalibratedPlan:
     def to_json(self) -> dict[str, Any]:
         """As JSON data, with a digest of it; ``from_json`` reads it back."""
         own = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "chosen"}
+        if self.quantized_cost is None:  # as files were before Q
+            del own["quantized_cost"]
         own["uniform"] = [one.to_json() for one in self.uniform]
         content = json_file.plain({"format": json_file.FORMAT, **self.chosen.to_json(), **own})
         return {**content, "digest": json_file.digest(content)}

@@ -14,6 +14,9 @@ from zeus_trt.zeus_graph.window import WINDOWS, Window, place_window
 Source = Literal["written", "uniform", "spread", "calibrated"]
 """Where a plan came from."""
 
+FULL = "FQ"
+"""The letters of full steps."""
+
 PRESETS = {"medium": 2, "fast": 3, "turbo": 4}
 """Name of a preset -> ratio r, the number of skipped steps after each full one."""
 
@@ -39,7 +42,8 @@ class Plan:
     """What happens at each evaluation of the denoiser, from noise to data.
 
     Args:
-        steps: One letter per evaluation: ``F`` full, ``X`` extrapolated, ``R`` reused.
+        steps: One letter per evaluation: ``F`` full, ``Q`` full by the quantized engine, ``X`` extrapolated,
+            ``R`` reused.
             Case and surrounding blanks do not matter.
         predictor: The rule that fills its skipped steps, or its name; with None it is ``zeus``, unless whoever runs the
             plan asks for another.
@@ -65,22 +69,22 @@ class Plan:
             raise ZeusError(f"plan: got {len(self.steps)} letters; expected {MAX_STEPS} at most. Write fewer.")
         steps = self.steps.strip().upper()
         object.__setattr__(self, "steps", steps)
-        unknown = sorted(set(steps) - set("FXR"))
+        unknown = sorted(set(steps) - set("FQXR"))
         if not steps or unknown:
             raise ZeusError(
-                f"plan: got {', '.join(unknown[:9]) or 'no steps'}; expected the letters F (full), X (extrapolate) and "
-                f"R (reuse). Write one letter per step, such as FFXRF."
+                f"plan: got {', '.join(unknown[:9]) or 'no steps'}; expected the letters F (full), Q (quantized), X "
+                "(extrapolate) and R (reuse). Write one letter per step, such as FFXRF."
             )
-        if steps[0] != "F":
+        if steps[0] not in FULL:
             raise ZeusError(
                 f"plan: got {steps[0]} as the first step; expected F. Nothing can be predicted before the denoiser ran."
             )
-        if steps[-1] != "F":
+        if steps[-1] not in FULL:
             raise ZeusError(
                 f"plan: got {steps[-1]} as the last step; expected F. The last step sets the finest detail: run it."
             )
         first = steps.find("X")
-        if first >= 0 and steps.count("F", 0, first) < 2:
+        if first >= 0 and sum(letter in FULL for letter in steps[:first]) < 2:
             raise ZeusError(
                 f"plan: got X at step {first} after one full step; expected two full steps before the first X. "
                 "Extrapolation needs two outputs: begin with FF."
@@ -149,21 +153,36 @@ class Plan:
     @property
     def full_steps(self) -> tuple[int, ...]:
         """Indices of the full steps."""
-        return tuple(i for i, letter in enumerate(self.steps) if letter == "F")
+        return tuple(i for i, letter in enumerate(self.steps) if letter in FULL)
 
     @property
     def nfe(self) -> int:
-        """Number of full steps: how often the denoiser runs."""
-        return self.steps.count("F")
+        """Number of full steps, quantized or not: how often the denoiser runs."""
+        return len(self.full_steps)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every step is ``F``: the plain loop."""
+        return set(self.steps) == {"F"}
+
+    def cost(self, quantized: float) -> float:
+        """The calls in units of one by the full engine, where a call by the quantized one costs ``quantized``."""
+        return self.steps.count("F") + quantized * self.steps.count("Q")
+
+    def with_quantized(self, steps: Iterable[int]) -> "Plan":
+        """The plan with the full steps among ``steps`` run by the quantized engine, and all others by the full one."""
+        chosen = _read_indices(steps, len(self))
+        letters = ("FQ"[i in chosen] if letter in FULL else letter for i, letter in enumerate(self.steps))
+        return replace(self, steps="".join(letters))
 
     @property
     def speedup_bound(self) -> float:
-        """``len(plan) / nfe``: no run of this plan can be faster than this against all-full."""
+        """``len(plan) / nfe``: no run of this plan can be faster than this against all-full by the same engine."""
         return len(self) / self.nfe
 
     def is_full(self, step: int) -> bool:
         """Whether the denoiser runs at ``step``."""
-        return self.steps[step] == "F"
+        return self.steps[step] in FULL
 
     @property
     def rule(self) -> Predictor:
@@ -193,7 +212,7 @@ class Plan:
         """
         if step >= len(self) or self.is_full(step):
             return self
-        end = self.steps.index("F", step)
+        end = next(later for later in self.full_steps if later > step)
         has_table = self.predictor is not None and self.predictor.table is not None
         rest = self.steps[step + 1 : end] if has_table else "".join("XR"[i % 2] for i in range(end - step - 1))
         return replace(self, steps=f"{self.steps[:step]}F{rest}{self.steps[end:]}")
@@ -209,9 +228,12 @@ class Plan:
 
     def describe(self) -> str:
         """The plan, its full steps, NFE and speed-up bound, a line each."""
+        quantized = [i for i, letter in enumerate(self.steps) if letter == "Q"]
+        said = f"quantized      {_join_ranges(quantized)}\n" if quantized else ""
         return (
             f"{self.steps}\n"
             f"full steps     {_join_ranges(self.full_steps)}\n"
+            f"{said}"
             f"NFE            {self.nfe} of {len(self)}\n"
             f"speed-up bound {self.speedup_bound:.2f}x"
         )

@@ -115,7 +115,7 @@ class Predictor:
         rows: list[Row | None] = []
         full_steps: list[int] = []
         for step, letter in enumerate(plan.steps):
-            if letter == "F":
+            if letter in "FQ":
                 full_steps.append(step)
                 rows.append(None)
             else:

@@ -57,7 +57,7 @@ class RunOptions:
         is_preset = isinstance(self.plan, str) and self.plan in PRESETS
         if self.plan is not None and not is_preset:
             object.__setattr__(self, "plan", load_plan(self.plan))
-        is_full = isinstance(self.plan, Plan) and self.plan.nfe == len(self.plan)
+        is_full = isinstance(self.plan, Plan) and self.plan.is_plain
         if self.predictor and (self.ratio == 0 or is_full):
             raise ZeusError(
                 f"predictor: got {self.predictor} for a run that skips no step; expected nothing, since there is "

@@ -10,7 +10,7 @@ from typing import Any
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError, escape
 from zeus_trt.runtime.bundle.manifest_check import check_manifest, check_sizes
-from zeus_trt.runtime.bundle.precision import QUANTIZED, Precision
+from zeus_trt.runtime.bundle.precision import FLOATS, QUANTIZED, Precision
 from zeus_trt.runtime.bundle.relation import Relation
 from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec, TensorSpec
 
@@ -218,6 +218,11 @@ class Manifest:
     def precision(self) -> Precision:
         """That of the first graph."""
         return self.graphs[0].precision
+
+    @property
+    def quantized(self) -> Precision | None:
+        """That of the graph that answers the ``Q`` steps of plans: the first in int8 or fp8."""
+        return next((graph.precision for graph in self.graphs if graph.precision not in FLOATS), None)
 
     def describe(self) -> str:
         """Denoiser, inputs that vary, and the worst error to eager, on one line."""

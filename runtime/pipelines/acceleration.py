@@ -25,7 +25,8 @@ from zeus_trt.runtime.pipelines.stand_in import imitate, is_scheduler, is_stand_
 from zeus_trt.runtime.request import check_threshold, expect
 from zeus_trt.runtime.session import Session
 from zeus_trt.runtime.steppers import Step
-from zeus_trt.zeus_graph import Predictor, choose_plan
+from zeus_trt.zeus_graph import Plan, Predictor, choose_plan
+from zeus_trt.zeus_graph.plan_choice import Planner
 from zeus_trt.zeus_graph.policy import choose_policy
 
 __all__ = ["accelerate", "find_denoisers"]
@@ -91,7 +92,7 @@ def accelerate(
     check_threshold(drift_threshold)
     if scheduler is not None and not is_scheduler(scheduler):
         raise ZeusError(f"scheduler: got {scheduler!r}; expected a diffusers scheduler. Make one of its config.")
-    planner = choose_plan(ratio=ratio, **asked)
+    planner = _run_first_in_full(choose_plan(ratio=ratio, **asked))
     begin = functools.partial(PipelineRun, planner, choose_policy(drift_threshold, is_open=True), on_step, on_call)
     return _Block(_Accelerated(pipeline, scheduler, begin), engine, check)
 
@@ -111,6 +112,7 @@ class _Accelerated(Proxy):
         self._session: Session | None = None
         self._compares = True
         self._engine_call: CheckedCall | None = None
+        self._quantized_call: CheckedCall | None = None
         self._run = self._begin()
 
     def use(self, session: Session, check: bool) -> None:
@@ -128,25 +130,35 @@ class _Accelerated(Proxy):
                 f"this {self._class.__name__}. Give the bundle of this pipeline."
             )
         self._session, self._compares = session, check
-        self._engine_call = self._stand_for(module, session)
+        self._engine_call, self._quantized_call = self._stand_for(module, session), None
 
-    def _stand_for(self, module: Any, session: Session) -> CheckedCall:
+    def _stand_for(self, module: Any, session: Session, is_quantized: bool = False) -> CheckedCall:
         pixels = getattr(self._pipeline, "vae_scale_factor", None)
-        engine = EngineCall(session.engine, session.bundle.manifest, type(unwrap(module)), pixels)
-        return CheckedCall(engine, module, self._compares)
+        chosen = session.quantized if is_quantized else session.engine
+        engine = EngineCall(chosen, session.bundle.manifest, type(unwrap(module)), pixels)
+        return CheckedCall(engine, module, self._compares and not is_quantized)
 
     def answer(self, name: str, module: Any, *args: Any, **kwargs: Any) -> Any:
         denoiser = module
         if self._session and name == (manifest := self._session.bundle.manifest).component:
             is_same = self._engine_call and self._engine_call.module is module
             if not is_same or type(unwrap(module)).__name__ != manifest.denoiser_class:
-                self._engine_call = self._stand_for(module, self._session)
+                self._engine_call, self._quantized_call = self._stand_for(module, self._session), None
             denoiser = self._engine_call
+            if self._run.letter == "Q":
+                self._quantized_call = self._quantized_call or self._stand_for(module, self._session, is_quantized=True)
+                denoiser = self._quantized_call
+        elif self._run.letter == "Q" and self._session is None and name in self._run.denoisers:
+            raise ZeusError(
+                "plan: got Q for a pipeline without an engine; expected a bundle with a quantized graph. Give it as "
+                "engine, or write F."
+            )
         return self._run.call(name, denoiser, *args, **kwargs)
 
     def _begin(self, hooks: frozenset[int] | None = None) -> PipelineRun:
-        if self._engine_call:
-            self._engine_call.expect_change()
+        for call in (self._engine_call, self._quantized_call):
+            if call:
+                call.expect_change()
         return self._make_run({*find_denoisers(self._pipeline)}, hooks)
 
     def replaces(self, name: str, part: Any) -> bool:
@@ -202,8 +214,9 @@ class _Accelerated(Proxy):
             before = [_measure(value) for value in (*args, *kwargs.values()) if isinstance(value, dict)]
             with self._run.pause():
                 result = callback(*args, **kwargs)
-            if self._engine_call:
-                self._engine_call.expect_change()
+            for engine_call in (self._engine_call, self._quantized_call):
+                if engine_call:
+                    engine_call.expect_change()
             after = _measure(result) if isinstance(result, dict) else {}
             if any(name in after and after[name] != shapes for sizes in before for name, shapes in sizes.items()):
                 self._run.expect_change()
@@ -249,6 +262,16 @@ class _Block(AbstractContextManager):
 
     def __exit__(self, *error: Any) -> None:
         self._opened.close()
+
+
+def _run_first_in_full(planner: Planner) -> Planner:
+    """No plan is known before the first call of a run: its step is never quantized."""
+
+    def make(count: int) -> Plan:
+        plan = planner(count)
+        return plan.with_quantized(i for i, letter in enumerate(plan.steps) if i and letter == "Q")
+
+    return make
 
 
 def _measure(arguments: dict[str, Any]) -> dict[str, list[torch.Size]]:

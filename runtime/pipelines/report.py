@@ -4,7 +4,8 @@ from typing import Any
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.pipelines.run import PipelineRun
-from zeus_trt.runtime.report import Report
+from zeus_trt.runtime.report import Report, bound_speedup
+from zeus_trt.zeus_graph.plan import FULL
 
 
 def refuse_no_step(pipeline: str, run: PipelineRun, has_schedule: bool) -> ZeusError:
@@ -31,6 +32,7 @@ def make_report(run: PipelineRun, engine: Any) -> Report:
     if run.keepers:
         names = ", ".join(sorted(run.keepers))
         reason += f"; no step is skipped, as it may read what {names} keeps of each call, such as attention maps"
+    seconds = [run.meter.seconds(name + letter for name in run.denoisers) for letter in FULL]
     return Report(
         backend="eager" if engine is None else getattr(engine, "backend", type(engine).__name__),
         mode="step",
@@ -40,7 +42,7 @@ def make_report(run: PipelineRun, engine: Any) -> Report:
         nfe=run.meter.nfe,
         engine_calls=run.meter.calls,
         drift=tuple((step, float(drift)) for step, drift in run.drift),
-        engine_seconds=run.meter.seconds(run.denoisers),
+        engine_seconds=sum(seconds),
         total_seconds=run.total_seconds,
-        speedup_bound=len(run.steps) / run.meter.nfe,
+        speedup_bound=bound_speedup(run.steps, *seconds),
     )

@@ -115,6 +115,13 @@ class PipelineRun:
         """What happened so far, a letter per step."""
         return self._done + self._loop.steps
 
+    @property
+    def letter(self) -> str:
+        """The engine that the next call of a denoiser is for: ``F`` the full one, ``Q`` the quantized one."""
+        loop = self._loop
+        following = loop.index + (loop.stepped > 0)
+        return "Q" if loop.plan and loop.plan.steps[following : following + 1] == "Q" else "F"
+
     def restart(self) -> None:
         """Begins another loop: the schedule was set again."""
         if not self._is_paused:
@@ -247,7 +254,7 @@ class PipelineRun:
         is_new = name in self.denoisers and name not in self._observed and isinstance(module, torch.nn.Module)
         before = find_kept(module) if is_new else {}
         device = given[0].device if given else torch.device("cpu")
-        answer = self.meter.time(name, device, module, *args, **kwargs)
+        answer = self.meter.time(name + self.letter, device, module, *args, **kwargs)
         if is_new:
             has_hooks = self._hooks is not None and not find_hooks(module) <= self._hooks
             is_keeper = has_hooks or find_new(before, module, [*given, *list_tensors(answer)])

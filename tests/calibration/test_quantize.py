@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from zeus_trt import measure_sensitivity, quantize
-from zeus_trt.calibration.gate import check_samples
+from zeus_trt.calibration.graph_error import check_samples
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.build import plan_engine
 from zeus_trt.runtime import Bundle, Session

@@ -12,7 +12,7 @@ import torch
 from pipelines import FAMILIES
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime import OnnxRuntimeEngine, Session, accelerate
+from zeus_trt.runtime import EnginePair, OnnxRuntimeEngine, Session, accelerate
 from zeus_trt.zeus_graph import Plan
 
 FLOW = {"prediction_type": "flow_prediction", "use_flow_sigmas": True, "flow_shift": 3.0}
@@ -134,6 +134,30 @@ def test_a_bundles_engine_in_the_denoisers_place(name, family_bundle):
         made, expected = run(family, fast).float(), run(family, uncompiled).float()
     assert fast.report.nfe < len(fast.report.plan)
     assert (made - expected).norm() < 1e-3 * expected.norm()
+
+
+def test_two_engines_of_a_bundle_share_the_steps(family_bundle):
+    """The quantized engine is a double: the bundle's own engine, which counts its calls."""
+    name = ENGINES[0]
+    family, bundle, calls = FAMILIES[name], family_bundle(name), []
+    own = OnnxRuntimeEngine(bundle.graph(), num_threads=1)
+
+    def coarse(**inputs):
+        calls.append(1)
+        return own(**inputs)
+
+    session = Session(bundle, engine=EnginePair(own, coarse))
+    with accelerate(family.make(), 2, engine=session) as fast:
+        expected = run(family, fast).float()
+    plan = Plan(fast.report.plan)
+    with accelerate(family.make(), plan=plan.with_quantized(plan.full_steps), engine=session) as fast:
+        made = run(family, fast).float()
+    assert fast.report.plan == "F" + plan.steps[1:].replace("F", "Q")  # the first step comes before the plan
+    assert len(calls) == fast.report.plan.count("Q") * fast.report.engine_calls // fast.report.nfe > 0
+    assert torch.equal(made, expected)
+    eager = accelerate(family.make(), plan=plan.with_quantized(plan.full_steps))
+    with eager as fast, pytest.raises(ZeusError, match="got Q for a pipeline without an engine"):
+        run(family, fast)
 
 
 def test_two_threads_with_two_accelerations_of_one_pipeline():

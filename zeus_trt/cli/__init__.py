@@ -6,7 +6,9 @@ from zeus_trt.cli import (  # noqa: F401  (they add themselves)
     compare,
     demo,
     export,
+    gate,
     inspect,
+    package,
     plan,
     quantize,
     run,
@@ -14,6 +16,8 @@ from zeus_trt.cli import (  # noqa: F401  (they add themselves)
 from zeus_trt.cli.group import main
 from zeus_trt.cli.trust import add_trust_option
 
-add_trust_option(build.build, calibrate.calibrate, compare.compare, inspect.inspect, run.run)
+add_trust_option(
+    build.build, calibrate.calibrate, compare.compare, gate.gate, inspect.inspect, package.package, run.run
+)
 
 __all__ = ["main"]

@@ -12,7 +12,7 @@ _path = click.Path(path_type=Path)
 
 
 _GOALS = ("nfe", "speedup", "min_psnr")
-_RECORDING = ("trajectories", "num_trajectories", "num_validation", "max_calls")
+_RECORDING = ("trajectories", "num_trajectories", "num_validation", "max_calls", "cost")
 
 
 @main.command(
@@ -29,6 +29,7 @@ _RECORDING = ("trajectories", "num_trajectories", "num_validation", "max_calls")
 @click.option("--budget", "nfe", type=int, help="Full steps.")
 @click.option("--speedup", type=Number(), help="Evaluations / full steps, at least.")
 @click.option("--min-psnr", type=Number(), help="PSNR in dB to the full run, at least.")
+@click.option("--cost", help="q=0.55 or q=measured: use the quantized graph too; its call costs so much of a full one.")
 @click.option("--pareto", is_flag=True, help="Many budgets: a table and a plot, beside the paper's presets.")
 @click.option("--check", type=_path, help="Measure this plan on new samples instead.")
 @click.option("--label", "labels", type=Numbers(), help="Class labels of the samples, in turn; all by default.")
