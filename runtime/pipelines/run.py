@@ -38,10 +38,6 @@ class _Loop:
     expert: str = ""  # the denoiser that the step before called first
 
     @property
-    def steps(self) -> str:
-        return self.plan.steps[: self.index + (self.stepped > 0)] if self.plan else ""
-
-    @property
     def is_full(self) -> bool:
         return self.plan is None or self.index >= len(self.plan) or self.plan.is_full(self.index)
 
@@ -113,14 +109,14 @@ class PipelineRun:
     @property
     def steps(self) -> str:
         """What happened so far, a letter per step."""
-        return self._done + self._loop.steps
+        loop = self._loop
+        return self._done + (loop.plan.steps[: loop.index + (loop.stepped > 0)] if loop.plan else "")
 
     @property
     def letter(self) -> str:
         """The engine that the next call of a denoiser is for: ``F`` the full one, ``Q`` the quantized one."""
-        loop = self._loop
-        following = loop.index + (loop.stepped > 0)
-        return "Q" if loop.plan and loop.plan.steps[following : following + 1] == "Q" else "F"
+        plan, following = self._loop.plan, self._loop.index + (self._loop.stepped > 0)
+        return "Q" if plan and plan.steps[following : following + 1] == "Q" else "F"
 
     def restart(self) -> None:
         """Begins another loop: the schedule was set again."""
