@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ from zeus_trt.serving.ticket import EndedError, FullError, Ticket
 from zeus_trt.zeus_graph.counts import check_count, is_finite, show
 
 _MOST = 1 << 16
+_REMEMBERED = 16  # sessions of other schedulers
 
 
 class Batcher(AbstractContextManager):
@@ -63,7 +64,7 @@ class Batcher(AbstractContextManager):
         batch_sizes: Sequence[int] | None = None,
     ):
         expect("session", session, Session, "a Session")
-        for name, value in (("max_rows", max_rows), ("max_active", max_active or 1), ("max_queue", max_queue)):
+        for name, value in (("max_rows", max_rows), ("max_active", 1 if max_active is None else max_active), ("max_queue", max_queue)):
             check_count(name, value, 1, _MOST)
         for size in batch_sizes or ():
             check_count("batch_sizes", size, 1, _MOST)
@@ -83,7 +84,8 @@ class Batcher(AbstractContextManager):
         self.engine = EnginePair(
             SharedEngine(self._dispatcher, "F", session.engine), SharedEngine(self._dispatcher, "Q")
         )
-        self.session = Session(session.bundle, engine=self.engine, device=session.device)
+        self._open = lru_cache(_REMEMBERED)(partial(Session, session.bundle, engine=self.engine, device=session.device))
+        self.session = self._open()
         self.session.solver, self.session.backend_reason = session.solver, session.backend_reason
         self._lock = threading.Lock()
         self._queue: list[tuple[float, int, Ticket]] = []
@@ -98,6 +100,7 @@ class Batcher(AbstractContextManager):
         self,
         conditioning: Mapping[str, torch.Tensor] | None = None,
         *,
+        scheduler: Any = None,
         deadline: float | None = None,
         time_limit: float | None = None,
         **settings: Any,
@@ -106,6 +109,7 @@ class Batcher(AbstractContextManager):
 
         Args:
             conditioning: As in ``Session.generate``.
+            scheduler: A diffusers scheduler to use instead of the session's.
             deadline: Seconds from now; requests that are due earlier go first. By default all are due after a minute.
             time_limit: Seconds from now after which it fails.
             **settings: As in ``Session.generate``: plan, steps, guidance, seed, mode, ``on_step`` ... Callbacks run in
@@ -124,7 +128,8 @@ class Batcher(AbstractContextManager):
                 raise ZeusError(f"{name}: got {show(value)}; expected seconds above 0. Change it.")
         now = time.monotonic()
         limit = math.inf if time_limit is None else now + time_limit
-        ticket = Ticket(conditioning, settings, now, now + (PATIENCE if deadline is None else deadline), limit)
+        due = now + (PATIENCE if deadline is None else deadline)
+        ticket = Ticket(conditioning, settings, scheduler, now, due, limit)
         with self._lock:
             if self._is_closed:
                 raise ZeusError("batcher: got a request after it was closed; expected an open one. Make another.")
@@ -190,8 +195,9 @@ class Batcher(AbstractContextManager):
             try:
                 if ticket.limit <= time.monotonic():
                     raise ticket.refuse()
+                session = self._open(scheduler=ticket.scheduler) if ticket.scheduler is not None else self.session
                 with self._dispatcher.serve(ticket):
-                    outcome = ticket.report(self.session.generate(ticket.conditioning, **ticket.settings), queued)
+                    outcome = ticket.report(session.generate(ticket.conditioning, **ticket.settings), queued)
             except BaseException as error:
                 outcome = error
             with self._lock:

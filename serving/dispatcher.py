@@ -125,11 +125,11 @@ class Dispatcher:
                 self._lanes[letter] = self._open_lane(letter)
             return self._lanes[letter]
 
-    def _make_call(
-        self, caller: Caller, letter: str, inputs: dict[str, Any], now: float, due: float
-    ) -> WaitingCall:
+    def _make_call(self, caller: Caller, letter: str, inputs: dict[str, Any], now: float, due: float) -> WaitingCall:
         latents, timestep = self._by_row[:2]
-        tensors = {name: torch.as_tensor(value).detach() for name, value in inputs.items()}
+        tensors = {
+            name: value if isinstance(value, torch.Tensor) else torch.as_tensor(value) for name, value in inputs.items()
+        }
         if missing := [name for name in (latents, timestep) if name not in tensors]:
             raise ZeusError(f"engine: got no {missing[0]}; expected it. Pass each input by name.")
         rows = len(tensors[latents]) if tensors[latents].ndim else 0
@@ -196,13 +196,14 @@ class Dispatcher:
 
 
 def _make_key(letter: str, tensors: dict[str, torch.Tensor], by_row: tuple[str, ...]) -> Key:
-    shapes = tuple((name, tensors[name].shape[1:], tensors[name].dtype, tensors[name].device) for name in by_row)
-    constant = tuple(
-        (name, value.shape, value.dtype, value.device, value.cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-        for name, value in tensors.items()
-        if name not in by_row
-    )
-    return letter, shapes, constant
+    ordered = sorted(tensors.items())
+    kinds = tuple((name, value.shape[name in by_row :], value.dtype, value.device) for name, value in ordered)
+    constant = tuple(_read_bytes(value) for name, value in ordered if name not in by_row)
+    return letter, kinds, constant
+
+
+def _read_bytes(value: torch.Tensor) -> bytes:
+    return value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
 
 
 class SharedEngine:

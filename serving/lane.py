@@ -83,8 +83,8 @@ class Lane:
         """
         rows = sum(part.rows for part in parts)
         size = rows + self.pad(rows)
-        first = parts[0].call
-        inputs = first.inputs if size == rows == first.rows else _gather(parts, size - rows)
+        is_alone = len(parts) == 1 and size == parts[0].call.rows
+        inputs = parts[0].call.inputs if is_alone else _gather(parts, size - rows)
         output = self.engine(**inputs)
         if not isinstance(output, torch.Tensor) or not output.ndim or len(output) != size:
             got = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__

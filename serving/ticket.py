@@ -35,6 +35,7 @@ class Ticket(Caller):
     Args:
         conditioning: As in ``Session.generate``.
         settings: The same.
+        scheduler: A diffusers scheduler; None for the session's own.
         submitted: When, in seconds of a clock.
         due: Requests that are due earlier go first.
         limit: When the request fails if it is not done; infinity for never.
@@ -42,6 +43,7 @@ class Ticket(Caller):
 
     conditioning: Mapping[str, torch.Tensor] | None
     settings: Mapping[str, Any]
+    scheduler: Any
     submitted: float
     due: float
     limit: float
