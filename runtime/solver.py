@@ -63,7 +63,7 @@ class Solver:
         with self._lock:  # traced once, not by every thread that asks
             found = self._remember(num_steps, begin, _freeze(schedule))
         if isinstance(found, UntraceableError):
-            raise found
+            raise UntraceableError(*found.args)  # a new one: the remembered one would keep the frames of every raise
         return found
 
     def choose(
