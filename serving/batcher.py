@@ -64,7 +64,11 @@ class Batcher(AbstractContextManager):
         batch_sizes: Sequence[int] | None = None,
     ):
         expect("session", session, Session, "a Session")
-        for name, value in (("max_rows", max_rows), ("max_active", 1 if max_active is None else max_active), ("max_queue", max_queue)):
+        for name, value in (
+            ("max_rows", max_rows),
+            ("max_active", 1 if max_active is None else max_active),
+            ("max_queue", max_queue),
+        ):
             check_count(name, value, 1, _MOST)
         for size in batch_sizes or ():
             check_count("batch_sizes", size, 1, _MOST)
