@@ -27,10 +27,6 @@ class CallQueue:
         """A caller will soon call again, as it did last (``key``) or in any way (None)."""
         self._expected[caller] = key, now + self._max_wait
 
-    def holds(self, key: Key) -> bool:
-        """Whether a call of this key waits."""
-        return key in self._groups
-
     def forget(self, caller: Caller) -> list[WaitingCall]:
         """A caller will not call again; returns its calls that waited, which are dropped."""
         self._expected.pop(caller, None)
@@ -39,11 +35,17 @@ class CallQueue:
             self._keep(call.key, [other for other in self._groups[call.key] if other is not call])
         return dropped
 
-    def add(self, call: WaitingCall, most: int) -> None:
-        """A call arrives; ``most`` is how many rows a batch of its key can have."""
-        self._expected.pop(call.caller, None)
+    def add(self, call: WaitingCall, most: int) -> bool:
+        """A call arrives; ``most`` is how many rows a batch of its key can have.
+
+        Returns:
+            Whether ``take`` or ``next_change`` may say something else now.
+        """
+        expected, _ = self._expected.pop(call.caller, (call.key, 0.0))
+        is_first = call.key not in self._groups
         self._groups.setdefault(call.key, []).append(call)
         self._most[call.key] = most
+        return is_first or expected != call.key or self.is_ready(call.key, call.arrived)
 
     def is_ready(self, key: Key, now: float) -> bool:
         """Whether the batch of a key shall not wait any longer."""

@@ -71,9 +71,7 @@ class Dispatcher:
                 raise EndedError
             if ticket and ticket.limit <= now:
                 raise ticket.refuse()
-            is_first = not self._queue.holds(call.key)
-            self._queue.add(call, lane.most)
-            if is_first or self._queue.is_ready(call.key, now):
+            if self._queue.add(call, lane.most):
                 self._changed.notify()
         output = call.wait(None if ticket is None or ticket.limit == math.inf else max(ticket.limit - now, 0.0))
         if output is None:
@@ -113,9 +111,14 @@ class Dispatcher:
     def count(self, **others: int) -> Counters:
         """The counters, with those of others."""
         with self._changed:
-            own = (self._calls, self._rows, self._padding, self._engine_seconds, len(self._queue))
-        names = ("calls", "rows", "padding", "engine_seconds", "waiting")
-        return Counters(**dict(zip(names, own, strict=True)), **others)
+            return Counters(
+                calls=self._calls,
+                rows=self._rows,
+                padding=self._padding,
+                engine_seconds=self._engine_seconds,
+                waiting=len(self._queue),
+                **others,
+            )
 
     def _choose_lane(self, letter: str) -> Lane:
         if lane := self._lanes.get(letter):

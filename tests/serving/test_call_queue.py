@@ -94,6 +94,19 @@ def test_keys_take_turns_whatever_their_number_of_rows():
     assert order == [many[0], one, many[4]]
 
 
+def test_a_call_of_another_key_than_expected_frees_those_who_waited_for_it():
+    queue = CallQueue(max_wait=1.0)
+    one, other = Caller(), Caller()
+    queue.expect(one, A, 0.0)
+    queue.expect(other, B, 0.0)
+    waits = arrive(queue, key=A)
+    arrive(queue, key=B)
+    assert not queue.take(0.0)
+    assert queue.add(WaitingCall(one, B, {"sample": torch.zeros(1, 1)}, ("sample",), 0.0, 60.0), 4)
+    assert show(queue.take(0.0)) == [(waits, 0, 1)]
+    assert not queue.take(0.0)
+
+
 def test_a_batch_that_waits_holds_up_no_other_key():
     queue = CallQueue(max_wait=1.0)
     queue.expect(Caller(), A, 0.0)
