@@ -39,14 +39,15 @@ def search_mixed(
         ZeusError: A cost out of range, a budget that no plan meets, or trajectories without the quantized engine.
     """
     count = program.num_evaluations
-    if not stats.has_quantized:
+    if stats.noise is None:
         raise ZeusError(
             "recorded trajectories: got none of a quantized engine; expected its errors beside the outputs. Record "
             "them with quantized=True."
         )
     counts = list_counts(count, budget, quantized_cost)
     gram = weigh_trajectories(program, stats, max(min(3, count), min(count - 1, floor(budget))))
-    quick = Surrogate(program, gram, stats.feedback, ORDERS[0])
+    noise = stats.noise.mean(0)
+    quick = Surrogate(program, gram, stats.feedback, ORDERS[0], noise)
     found = []
     for full, quantized in counts:
         start = _start(make_starts(count, full + quantized, 0, seed)[1], full)
@@ -54,7 +55,7 @@ def search_mixed(
     found.sort(key=lambda one: one[0])
     optima: dict[bytes, tuple[float, Plan]] = {}
     for order in ORDERS:
-        surrogate = Surrogate(program, gram, stats.feedback, order)
+        surrogate = Surrogate(program, gram, stats.feedback, order, noise)
         for _, kinds in found[:_KEPT]:
             error, best = _descend(surrogate, kinds)
             optima[best.tobytes() + bytes([order])] = (error, _fit(surrogate, best[None]).plan(0))

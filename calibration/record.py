@@ -35,8 +35,8 @@ def record(
     """Runs full trajectories, and keeps the numbers that scoring plans needs.
 
     Every batch runs in full once, and with ``probe_plans`` twice more, to see how outputs respond to moved inputs.
-    The outputs of one batch are held meanwhile: N latents per sample. With ``quantized`` the quantized engine is called
-    at the same inputs too, and its errors are held as well.
+    The outputs of one batch are held meanwhile: N latents per sample. With ``quantized`` they run in full once more,
+    and the quantized engine is called at the same inputs.
 
     Args:
         workload: The model.
@@ -70,9 +70,7 @@ def record(
             on_calls(part.calls)
     if stats is None:
         raise ZeusError("trajectories: got 0; expected one at least. Give more.")
-    asked = [stats.numbers.index(number) for number in numbers]
-    calls = stats.calls * len(asked) // len(stats.numbers)  # every trajectory takes as many
-    return TrajectoryStats(stats.products[asked], stats.responses[asked], tuple(numbers), tag, calls)
+    return stats.select(numbers)
 
 
 def make_tag(workload: Workload, program: SolverProgram, setting: Setting, quantized: bool = False) -> dict[str, Any]:
@@ -143,13 +141,13 @@ def _record_batch(
 def _add_quantized(
     workload: Workload, setting: Setting, numbers: Sequence[int], part: TrajectoryStats
 ) -> TrajectoryStats:
-    """The same trajectories with the products of the quantized engine's errors."""
-    outputs, errors = [], []
-    for full, quantized in workload.compare(setting, numbers):
-        outputs.append(_flatten(full).clone())
-        errors.append(_flatten(quantized) - outputs[-1])
-    calls = part.calls + 2 * len(outputs) * len(numbers)
-    return replace(part, products=multiply([*outputs, *errors]), calls=calls)
+    """The same trajectories with the noise of the quantized engine."""
+    noise = [
+        (_flatten(quantized) - _flatten(full)).double().square().mean(1)
+        for full, quantized in workload.compare(setting, numbers)
+    ]
+    calls = part.calls + 2 * len(noise) * len(numbers)
+    return replace(part, noise=torch.stack(noise, 1).cpu().numpy(), calls=calls)
 
 
 class _Probe:

@@ -50,7 +50,7 @@ def search(
     starts = make_starts(count, nfe, restarts, seed)
     found = []
     for order in ORDERS:
-        surrogate = Surrogate(program, weighted[:count, :count], stats.feedback, order)
+        surrogate = Surrogate(program, weighted, stats.feedback, order)
         optima: dict[bytes, tuple[float, np.ndarray]] = {}
         for start in starts:
             error, full = _descend(surrogate, start)

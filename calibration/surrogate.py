@@ -50,23 +50,33 @@ class Surrogate:
     """Outputs as a few numbers each, with the inner products of the recorded ones, and their feedback.
 
     A run with skipped steps is simulated in full: a full step at an input that has moved by d gives the recorded
-    output plus ``feedback`` times d, and if it is quantized the error recorded there; a skipped step gives a weighted
-    sum of the last full outputs. The weights begin as the line through the last two, and are corrected, step by step,
-    by the ridge regression that brings the sample after the step nearest to the recorded one: whatever error has come
-    before is part of what they correct, so that they shrink where they would amplify a quantizer's errors.
+    output plus ``feedback`` times d, and if it is quantized an error that is like no other; a skipped step gives a
+    weighted sum of the last full outputs. The weights begin as the line through the last two, and are corrected, step
+    by step, by the ridge regression that brings the sample after the step nearest to the recorded one: whatever error
+    has come before is part of what they correct, so that they shrink where they would amplify a quantizer's errors.
 
     Args:
         program: The traced solver.
-        gram: (N, N): inner products of the outputs; (2 N, 2 N) with the quantized engine's errors after them.
+        gram: (N, N): inner products of the outputs.
         feedback: (N,): as in ``TrajectoryStats``.
         order: How many past full outputs a skipped step reads.
+        noise: (N,): mean square of the quantized engine's error, for plans with quantized steps.
     """
 
-    def __init__(self, program: SolverProgram, gram: np.ndarray, feedback: np.ndarray, order: int):
+    def __init__(
+        self,
+        program: SolverProgram,
+        gram: np.ndarray,
+        feedback: np.ndarray,
+        order: int,
+        noise: np.ndarray | None = None,
+    ):
         values, vectors = np.linalg.eigh(gram)
         kept = values > values[-1] * _RANK
-        known = np.ascontiguousarray(vectors[:, kept] * np.sqrt(values[kept]))
-        self._psi, self._noise = known[: program.num_evaluations], known[program.num_evaluations :]
+        self._psi = np.ascontiguousarray(vectors[:, kept] * np.sqrt(values[kept]))
+        if noise is not None:  # a direction of its own for every step's error
+            self._errors = np.hstack([np.zeros_like(self._psi), np.diag(np.sqrt(noise))])
+            self._psi = np.hstack([self._psi, np.zeros((len(noise), len(noise)))])
         self._program, self._feedback, self._order = program, feedback, order
         # Rows: the newest output, its first difference, its second, ...
         self._differences = np.array([[(-1) ** k * comb(n, k) for k in range(order)] for n in range(order)], float)
@@ -98,7 +108,7 @@ class Surrogate:
                 output[skipped] = (fitted[:, None] @ features)[:, 0]
                 sources[skipped, step], weights[skipped, step] = past, fitted
             if (coarse := np.flatnonzero(quantized[:, step])).size:
-                output[coarse] += self._noise[step]
+                output[coarse] += self._errors[step]
             used[:, step] = output
             recent[ran, 1:] = recent[ran, :-1]
             recent[ran, 0] = step
@@ -128,7 +138,7 @@ def weigh_error(
     """(N,): the weight of every recorded output in the final error of a run with these rows.
 
     Without feedback it is ``w P - w``: w the outputs' weights in the final latents, P the predictor's matrix.
-    (2 N,) with steps that are quantized: after them the weights of the quantized engine's errors.
+    (2 N,) with quantized steps: after them the weights of their errors.
     """
     size = program.num_evaluations
     identity = np.eye(size, 2 * size if quantized else size)
@@ -141,8 +151,7 @@ def weigh_error(
         else:
             output = np.sum([weight * used[source] for source, weight in row.items()], axis=0)
         if step in quantized:
-            output = output.copy()
-            output[size + step] += 1
+            output = output + np.eye(1, 2 * size, size + step)[0]
         used.append(output)
         moved = matrix @ np.vstack([moved, output - identity[step]])
     return moved[0]
@@ -157,8 +166,11 @@ def predict_errors(program: SolverProgram, stats: TrajectoryStats, plan: Plan) -
     """(T,): mean squared error of the final latents of every recorded trajectory, with skipped steps."""
     quantized = [step for step, letter in enumerate(plan.steps) if letter == "Q"]
     weights = weigh_error(program, list_rows(program, plan), stats.feedback, quantized)
-    products = stats.products[:, : weights.size, : weights.size]
-    return np.maximum(np.einsum("i,tij,j->t", weights, products, weights), 0.0)
+    of_outputs, of_errors = np.split(weights, [program.num_evaluations])
+    errors = np.einsum("i,tij,j->t", of_outputs, stats.products, of_outputs)
+    if quantized and stats.noise is not None:
+        errors += stats.noise @ of_errors**2
+    return np.maximum(errors, 0.0)
 
 
 def predict_psnr(program: SolverProgram, stats: TrajectoryStats, plan: Plan) -> float:

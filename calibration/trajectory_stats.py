@@ -3,7 +3,7 @@
 import json
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -41,13 +41,14 @@ class TrajectoryStats:
     runs with skipped steps from the same noise, which show how the output moves with the model input.
 
     Args:
-        products: (T, N, N) float64: mean over the elements of psi_i psi_j. (T, 2 N, 2 N) where the quantized engine was
-            recorded too: after the psi_i come its errors, its outputs at the same inputs minus these.
+        products: (T, N, N) float64: mean over the elements of psi_i psi_j.
         responses: (T, P, N) float64: the slope of the output's change on the input's change, a least-squares
             number per evaluation; NaN where the probe skipped or had not yet moved.
         numbers: The samples recorded, in order.
         tag: What they were recorded from, JSON data.
         calls: Denoiser evaluations spent, each sample's counted.
+        noise: (T, N) float64: mean square over the elements of the quantized engine's error, which is its output minus
+            psi_i at the same input; None where that engine was not recorded.
     """
 
     products: np.ndarray
@@ -55,16 +56,12 @@ class TrajectoryStats:
     numbers: tuple[int, ...]
     tag: Mapping[str, Any]
     calls: int
+    noise: np.ndarray | None = None
 
     @property
     def num_evaluations(self) -> int:
         """N."""
-        return self.responses.shape[-1]
-
-    @property
-    def has_quantized(self) -> bool:
-        """Whether the errors of the quantized engine are among the products."""
-        return self.products.shape[-1] > self.num_evaluations
+        return self.products.shape[-1]
 
     @cached_property
     def feedback(self) -> np.ndarray:
@@ -88,13 +85,24 @@ class TrajectoryStats:
             self.numbers + other.numbers,
             self.tag,
             self.calls + other.calls,
+            None if self.noise is None or other.noise is None else np.concatenate([self.noise, other.noise]),
         )
+
+    def select(self, numbers: Sequence[int]) -> "TrajectoryStats":
+        """Those of these samples; every trajectory took as many calls."""
+        places = [self.numbers.index(number) for number in numbers]
+        calls = self.calls * len(places) // len(self.numbers)
+        noise = None if self.noise is None else self.noise[places]
+        return TrajectoryStats(self.products[places], self.responses[places], tuple(numbers), self.tag, calls, noise)
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes a .npz file, whole or not at all; no pickle is in it."""
         facts = json.dumps({"numbers": self.numbers, "tag": self.tag, "calls": self.calls})
         with write_atomically(Path(path)) as temporary, temporary.open("wb") as file:
-            np.savez(file, products=self.products, responses=self.responses, facts=np.array(facts))
+            arrays = {"products": self.products, "responses": self.responses, "facts": np.array(facts)}
+            if self.noise is not None:
+                arrays["noise"] = self.noise
+            np.savez(file, allow_pickle=False, **arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "TrajectoryStats":
@@ -104,20 +112,23 @@ class TrajectoryStats:
             ZeusError: It is missing or damaged.
         """
         arrays = read_arrays(path, _THING, advice=_ADVICE)
+        noise = arrays.pop("noise", None)
         if arrays.keys() != {"products", "responses", "facts"} or arrays["facts"].size != 1:
             raise _refuse(path, "it has other arrays")
         text = str(arrays["facts"].item()).encode("utf-8", "replace")
         facts = strict_json.parse(text, _Facts, _THING, advice=_ADVICE)
         products, responses, count = arrays["products"], arrays["responses"], len(facts.numbers)
-        size = responses.shape[-1]
-        is_square = products.shape in ((count, size, size), (count, 2 * size, 2 * size))
-        if not is_square or responses.ndim != 3 or len(responses) != count:
+        size = products.shape[-1:]
+        if products.shape != (count, *size * 2) or responses.ndim != 3 or responses.shape[::2] != (count, *size):
             raise _refuse(path, "its arrays do not fit each other")
-        if products.dtype != np.float64 or responses.dtype != np.float64:
+        if noise is not None and (noise.shape != (count, *size) or (noise < 0).any()):
+            raise _refuse(path, "its noise does not fit its products")
+        known = [array for array in (products, responses, noise) if array is not None]
+        if any(array.dtype != np.float64 for array in known):
             raise _refuse(path, "its arrays are no float64")
-        if not np.isfinite(products).all() or np.isinf(responses).any():
+        if any(not np.isfinite(array).all() for array in known if array is not responses) or np.isinf(responses).any():
             raise _refuse(path, "a value that is not finite")
-        return cls(products, responses, facts.numbers, facts.tag, facts.calls)
+        return cls(products, responses, facts.numbers, facts.tag, facts.calls, noise)
 
 
 def _refuse(path: str | os.PathLike, reason: str) -> ZeusError:

@@ -89,7 +89,7 @@ class Row:
         mode: ``program`` or ``step``.
         nfe: Full steps, counted as they ran; None for a variant that did not run, as all figures after it.
         nfe_equivalent: Work in calls of the whole denoiser: NFE, but for peers counted in floating-point operations.
-        speedup_bound: Evaluations / NFE.
+        speedup_bound: Evaluations / NFE; with quantized steps the time in the engine of the full run over that here.
         run_bound: The same for the whole run, whose text encoders and decoder no plan shortens; from the times of the
             full run.
         host_mib: Peak resident memory of the process, largest of the rounds.

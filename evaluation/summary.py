@@ -12,6 +12,7 @@ from zeus_trt.evaluation.row import SPREAD_LIMIT, Row, Speedup, Times
 from zeus_trt.evaluation.timing import Run, pair_runs
 from zeus_trt.evaluation.variant_cache import Record
 from zeus_trt.evaluation.variants import Variant
+from zeus_trt.zeus_graph import Plan
 
 
 def make_rows(
@@ -71,7 +72,7 @@ def _fill(row: Row, variant: Variant, record: Record, references: _References, o
     speedup = compare_times(runs, full.runs) if full else None
     full_times = _summarize(full.runs[:rounds], num_images) if full and full.runs else None
     devices = [run.device_mib for run in runs if run.device_mib is not None]
-    bound = len(plan) / first.nfe
+    bound = _bound(plan, times, full_times, len(plan) / first.nfe)
     return replace(
         row,
         plan=first.plan,
@@ -151,10 +152,10 @@ def mark(
         full: Times of the full run.
     """
     plan, asked = variant.setting.plan, variant.setting.backend
-    marks = ""
-    if speedup and variant.peer is None and speedup.median > plan.speedup_bound:
+    marks, bound = "", _bound(plan, times, full, plan.speedup_bound)
+    if speedup and variant.peer is None and speedup.median > bound:
         saved = full.total_ms / (full.total_ms - full.loop_ms) if full else 1.0
-        marks += "!" if speedup.low > plan.speedup_bound * saved else "="
+        marks += "!" if speedup.low > bound * saved else "="
     if times.total_ms_max - times.total_ms_min > SPREAD_LIMIT * times.total_ms:
         marks += "~"
     if any(run.nfe != plan.nfe or not run.nfe <= run.engine_calls <= 2 * run.nfe for run in runs):
@@ -162,6 +163,11 @@ def mark(
     if any(run.backend != asked or run.eager_calls for run in runs):
         marks += "?"
     return marks
+
+
+def _bound(plan: Plan, times: Times, full: Times | None, in_calls: float) -> float:
+    """The largest speed-up that the plan allows: in calls; with two engines in what their calls cost here."""
+    return full.engine_ms / times.engine_ms if full and "Q" in plan.steps else in_calls
 
 
 def _measure_each(record: Record, full: Record) -> tuple[float | None, ...]:

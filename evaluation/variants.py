@@ -11,7 +11,7 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.peers import Peer
 from zeus_trt.evaluation.workload import Setting, Workload, make_full_setting
 from zeus_trt.zeus_graph import PRESETS, Plan, Predictor, choose_plan, load_plan
-from zeus_trt.zeus_graph.plan_choice import Planner
+from zeus_trt.zeus_graph.plan_choice import Planner, is_for_any_length
 from zeus_trt.zeus_graph.window import Window
 
 _LONGEST_NAME = 12
@@ -96,7 +96,7 @@ class NamedPlan:
             name = Path(text).stem
         else:
             name = text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 3]}..."
-        return cls(name, load_plan(source))
+        return cls(name, choose_plan(source) if is_for_any_length(source) else load_plan(source))
 
     @property
     def solver(self) -> str | None:

@@ -103,7 +103,7 @@ class Trajectory:
     def run(self, program: SamplingProgram) -> Outcome:
         """Runs in program mode."""
         stepper = ProgramStepper(program, self.noise)
-        model = self._make_call(stepper)
+        model = self.make_call(stepper)
         run(model, stepper)
         return Outcome(model.finish().clone(), program.plan, model)  # not a view of all that the stepper held
 
@@ -132,9 +132,10 @@ class Trajectory:
             begin=self.begin, schedule=request.schedule, make_policy=choose_policy(request.drift_threshold),
             generator=self._generators, blend=self._blend,
         )  # fmt: skip
-        return self._make_call(stepper), stepper
+        return self.make_call(stepper), stepper
 
-    def _make_call(self, stepper: Stepper) -> ModelCall:
+    def make_call(self, stepper: Stepper) -> ModelCall:
+        """The guided denoiser, as a loop over this stepper calls it."""
         return ModelCall(
             self._engine, stepper, self.conditioning, self._manifest.latents.name,
             guidance=self._guidance,

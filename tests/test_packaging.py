@@ -9,6 +9,7 @@ import zipfile
 
 import pytest
 from checkout import ROOT
+from cpp_driver import check_cmake
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +59,17 @@ def test_wheel_works_outside_the_checkout(site, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(site)}
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.stdout.split() == [str(site / "zeus_trt" / "__init__.py"), "UNet2DModel"], done.stderr
+
+
+def test_the_wheel_brings_the_headers_and_what_a_deployment_copies(site, tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    command = [sys.executable, "-m", "zeus_trt", "cmake-dir"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(site / "zeus_trt" / "runtime" / "cpp")
+    for name in ("sample.cpp", "server.cpp", "CMakeLists.txt"):
+        assert (site / "zeus_trt" / "cpp_examples" / name).exists()
+    assert (site / "zeus_trt" / "export" / "deployment.md").exists()
+    check_cmake(done.stdout.strip(), tmp_path)
 
 
 def test_the_tests_of_the_sdist_run(built, site, tmp_path):

@@ -32,14 +32,19 @@ class ToyWorkload:
     def count_evaluations(self, num_steps, solver="default"):
         return self.program(num_steps).num_evaluations
 
-    def run(self, setting: Setting, numbers, on_step=None):
-        noise = draw_noise((len(numbers), *SHAPE), [self.seed + number for number in numbers])
+    def make_engine(self):
+        return self.count(self.denoiser)
 
+    def count(self, denoiser):
         def call(sample, timestep):
             self.calls += len(sample)
-            return self.denoiser(sample, timestep, self.guidance)
+            return denoiser(sample, timestep, self.guidance)
 
-        for step in run_steps(call, self.make_scheduler(), noise, setting.plan, setting.num_steps):
+        return call
+
+    def run(self, setting: Setting, numbers, on_step=None):
+        noise = draw_noise((len(numbers), *SHAPE), [self.seed + number for number in numbers])
+        for step in run_steps(self.make_engine(), self.make_scheduler(), noise, setting.plan, setting.num_steps):
             latents = step.latents
             if on_step:
                 on_step(step)

@@ -11,6 +11,7 @@ from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
 from zeus_trt.zeus_graph.counts import show
 from zeus_trt.zeus_graph.plan import PRESETS, Plan
 from zeus_trt.zeus_graph.predictor import Predictor
+from zeus_trt.zeus_graph.step_policy import find_step_policy, read_step_policy
 from zeus_trt.zeus_graph.window import WINDOWS, Window, read_window
 
 DEFAULT_RATIO = 3
@@ -27,25 +28,41 @@ def load_plan(source: str | os.PathLike | Plan | CalibratedPlan, num_steps: int 
 
     Args:
         source: Letters such as ``FFXRF``; a file that ``zeus-trt calibrate`` wrote, or one with the JSON of a
-            ``Plan``; the name of a preset: ``medium``, ``fast`` or ``turbo``; or a plan.
-        num_steps: Evaluations of the denoiser, which a preset needs; another plan must have that length.
+            ``Plan``; the ``config.json`` of a transformer with a step policy (``read_step_policy``); the name of a
+            preset: ``medium``, ``fast`` or ``turbo``; or a plan.
+        num_steps: Evaluations of the denoiser, which a preset and a policy need; another plan must have that length.
 
     Raises:
         ZeusError: None of these, or another length.
     """
     if isinstance(source, str) and source in PRESETS:
-        if num_steps is None:
-            raise ZeusError(f"num_steps: got none for the preset {source}; expected a number of steps. Give it.")
-        return Plan.uniform(num_steps, PRESETS[source])
+        return Plan.uniform(_check_given(num_steps, source), PRESETS[source])
     if isinstance(source, str) and not source.endswith(".json"):
         source = Plan(source)
     elif isinstance(source, str | os.PathLike):
         data = json_file.load(Path(source), "plan")
+        if (policy := find_step_policy(data)) is not None:
+            return read_step_policy(policy, _check_given(num_steps, source))
         source = (CalibratedPlan if isinstance(data, dict) and "plan" in data else Plan).from_json(data)
     plan = source.plan if isinstance(source, CalibratedPlan) else source
     if not isinstance(plan, Plan):
         raise ZeusError(f"plan: got {show(plan)}; expected letters such as FFXRF, or the path of a file. Change it.")
     return plan if num_steps is None else plan.check_length(num_steps)
+
+
+def _check_given(num_steps: int | None, source: object) -> int:
+    if num_steps is None:
+        raise ZeusError(f"num_steps: got none for {source}; expected a number of steps. Give it.")
+    return num_steps
+
+
+def is_for_any_length(source: object) -> bool:
+    """Whether a source of ``load_plan`` makes a plan of any length: a preset, or the file of a step policy."""
+    if isinstance(source, str) and source in PRESETS:
+        return True
+    if (isinstance(source, str) and not source.endswith(".json")) or not isinstance(source, str | os.PathLike):
+        return False
+    return find_step_policy(json_file.load(Path(source), "plan")) is not None
 
 
 def choose_plan(
@@ -79,6 +96,8 @@ def choose_plan(
         plan, preset = None, plan
     if plan is None:
         return _make_uniform(ratio, window, preset, predictor)
+    if isinstance(plan, str | os.PathLike) and is_for_any_length(plan):
+        return lambda total: load_plan(plan, total).with_predictor(predictor)
     if isinstance(plan, Plan | CalibratedPlan | str | os.PathLike):
         return load_plan(plan).with_predictor(predictor).check_length
     if not callable(plan):

@@ -9,6 +9,7 @@ from zeus_trt.errors import ZeusError
 
 if TYPE_CHECKING:
     from zeus_trt.calibration.calibrate import Task
+    from zeus_trt.calibration.gate import Gate
     from zeus_trt.calibration.goals import Goal
     from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
 
@@ -85,6 +86,25 @@ def run_calibration(
     if place:
         result.save(place)
     return result
+
+
+def run_gate(model: str | os.PathLike, plan: str | os.PathLike, min_psnr: float, **options: Any) -> "Gate":
+    """Measures a plan against a floor of quality; ``check`` of the result raises where it is not reached.
+
+    Args:
+        model: As in ``open_model``.
+        plan: As ``load_plan`` takes it.
+        min_psnr: PSNR in dB to the full run, at least.
+        **options: As in ``open_task``.
+
+    Raises:
+        ZeusError: A model or a plan that does not open, or a plan of another model, solver or number of steps.
+    """
+    from zeus_trt.calibration.gate import measure_gate
+    from zeus_trt.zeus_graph import choose_plan
+
+    planner = choose_plan(plan)
+    return measure_gate(open_task(model, **options), planner, min_psnr)
 
 
 def _prepare(output: Path, is_curve: bool) -> None:

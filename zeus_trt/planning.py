@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.zeus_graph import PRESETS, Plan, SamplingProgram, SolverProgram, choose_plan, fold, load_plan, trace
+from zeus_trt.zeus_graph import Plan, SamplingProgram, SolverProgram, choose_plan, fold, load_plan, trace
+from zeus_trt.zeus_graph.plan_choice import is_for_any_length
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -81,7 +82,7 @@ def make_plan(
     _check_one(plan=text, window=window)
     _check_one(nfe=nfe, window=window)
     make = choose_plan(text, ratio, window, preset, predictor)
-    written = None if text is None or text in PRESETS else load_plan(text)
+    written = None if text is None or is_for_any_length(text) else load_plan(text)
     if steps is None:
         steps = len(written) if written and not scheduler else DEFAULT_STEPS
     solver = trace(_load(scheduler), steps) if scheduler else None

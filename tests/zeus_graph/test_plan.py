@@ -77,7 +77,7 @@ def test_text_and_json_round_trip(num_steps, ratio):
     ("steps", "reason"),
     [
         ("", "no steps"),
-        ("FFQF", "got Q"),
+        ("FFZF", "got Z"),
         ("XFFF", "first step"),
         ("RFFF", "first step"),
         ("FFFX", "last step"),

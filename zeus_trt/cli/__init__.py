@@ -1,9 +1,22 @@
 """The command line: each command reads its options and calls one library function."""
 
-from zeus_trt.cli import build, calibrate, compare, demo, export, inspect, plan, run  # noqa: F401  (they add themselves)
+from zeus_trt.cli import (  # noqa: F401  (they add themselves)
+    build,
+    calibrate,
+    compare,
+    demo,
+    export,
+    gate,
+    inspect,
+    package,
+    plan,
+    run,
+)
 from zeus_trt.cli.group import main
 from zeus_trt.cli.trust import add_trust_option
 
-add_trust_option(build.build, calibrate.calibrate, compare.compare, inspect.inspect, run.run)
+add_trust_option(
+    build.build, calibrate.calibrate, compare.compare, gate.gate, inspect.inspect, package.package, run.run
+)
 
 __all__ = ["main"]

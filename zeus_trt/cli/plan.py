@@ -1,5 +1,6 @@
 """Showing step plans."""
 
+import json
 from pathlib import Path
 
 import click
@@ -21,13 +22,19 @@ from zeus_trt.cli.options import writes
 @click.option("--scheduler", type=click.Path(path_type=Path), help="diffusers scheduler config: a file, or its folder.")
 @click.option("--predictor", help="Rule that fills skipped steps; needs --scheduler.  [default: zeus]")
 @click.option("--show-program", is_flag=True, help="Print what every full step does to the state; needs --scheduler.")
+@click.option("--step-policy", is_flag=True, help="Print F and Q as the diffusion_step_policy of a checkpoint.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Draw the plan over the sigmas.")
-def plan(plan_text, show_program, output, **options) -> dict:
+def plan(plan_text, show_program, step_policy, output, **options) -> dict:
     """Print a step plan: the string, its full steps, NFE and speed-up bound."""
     from zeus_trt.pictures import find_format
     from zeus_trt.planning import make_plan
+    from zeus_trt.zeus_graph.step_policy import write_step_policy
 
     planned = make_plan(text=plan_text, **options)
+    if step_policy:
+        policy = write_step_policy(planned.plan)
+        click.echo(json.dumps(policy, indent=2))
+        return policy
     if output:
         with writes(output) as temporary:
             planned.draw().save(temporary, format=find_format(output))

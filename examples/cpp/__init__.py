@@ -1,0 +1,1 @@
+"""Programs in C++: ``zeus-trt package`` copies them."""

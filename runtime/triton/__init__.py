@@ -1,0 +1,1 @@
+"""The two models of a Triton model repository, as Triton's Python backend runs them; nothing else imports them."""
