@@ -23,6 +23,7 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.compare import compare
 from zeus_trt.evaluation.comparison import Comparison
 from zeus_trt.evaluation.options import MeasureOptions
+from zeus_trt.evaluation.pipeline_workload import EAGER
 from zeus_trt.evaluation.table import Table
 from zeus_trt.evaluation.variants import make_variants
 from zeus_trt.evaluation.workload import SessionWorkload
@@ -67,8 +68,11 @@ class Outcome:
     def to_markdown(self) -> str:
         """What was measured."""
         whole = self.comparison.table
-        columns = [column for column in whole.columns if column.name in _SHOWN]
-        notes = "".join(f"\n{note}." for note in self.comparison.missing_metrics)
+        timed = self.table.grid.peers and self.comparison.settings["rounds"] > 1
+        shown = {*_SHOWN, *(["speed-up"] if timed else [])}
+        columns = [column for column in whole.columns if column.name in shown]
+        rows = [f"{row.label}: {row.note}" for row in whole.rows if row.note]
+        notes = "".join(f"\n{note}." for note in (*rows, *self.comparison.missing_metrics))
         return f"{Table(columns, whole.rows).to_markdown()}{notes}\n"
 
 
@@ -119,13 +123,18 @@ def run_table(
     Raises:
         ZeusError: As ``open_compared`` and ``compare``.
     """
-    subject = open_compared(model, output, **conditioning)
+    backends = (EAGER,) if table.grid.peers else ("auto",)
+    subject = open_compared(model, output, backends=backends, **conditioning)
     variants = make_variants(subject.workload, replace(table.grid, backends=subject.asked))
     comparison = compare(subject, variants, options, output=output / table.name, on_run=on_run)
     state = {}
     for variant in variants:
         setting = variant.setting
-        if not variant.is_full and setting.predictor == Predictor() and isinstance(subject.workload, SessionWorkload):
+        if (
+            not (variant.is_full or variant.peer)
+            and setting.predictor == Predictor()
+            and isinstance(subject.workload, SessionWorkload)
+        ):
             program = subject.workload.program(setting.num_steps, setting.solver)
             state[variant.label] = fold(program, setting.plan).num_latents
     return Outcome(table, comparison, state)
@@ -199,6 +208,12 @@ def write_page(outcomes: Sequence[Outcome | FigureOutcome], output: Path, comman
     }
 
 
+def list_models(table: PaperTable | ErrorFigure, chosen: Sequence[str | Path]) -> Sequence[str | Path]:
+    """The models that a table is run on: all, those that it names, or else the first."""
+    named = [model for model in chosen if Path(model).name in table.digits]
+    return chosen if table.every_model else named or chosen[:1]
+
+
 def _describe_place() -> str:
     return ", ".join(f"{name} {value}" for name, value in describe_machine().items())
 
@@ -229,7 +244,7 @@ def main(
     pages = []
     for table in (STUDIES[name] for name in tables or STUDIES):
         outcomes: list[Outcome | FigureOutcome] = []
-        for model in chosen if table.every_model else chosen[:1]:
+        for model in list_models(table, chosen):
             name = Path(model).name
             click.echo(f"{table.name} on {name} ...", err=True)
             run = run_figure if isinstance(table, ErrorFigure) else run_table

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+import paper_baselines as baselines
 import paper_rules as rules
 from paper_prediction import PredictionErrors, amplifies_by_a_third_order, beats_the_first_order
 
@@ -63,6 +64,7 @@ class PaperTable:
         claims: What the paper says of one model.
         across: What it says of all models together.
         every_model: Run it on every model, not on the first one only.
+        digits: The digits models to run it on instead of the first one.
         settings: How the paper sets it up, in words.
     """
 
@@ -72,6 +74,7 @@ class PaperTable:
     claims: tuple[Claim[rules.Rule], ...] = ()
     across: tuple[Claim[rules.RuleAcross], ...] = ()
     every_model: bool = False
+    digits: tuple[str, ...] = ()
     settings: str = _DEFAULT
 
     def judge(self, rows: Sequence[Row], state: Mapping[str, int]) -> list[Finding]:
@@ -101,6 +104,7 @@ class ErrorFigure:
     ratios: Sequence[int] = (1, 2, 3)
     predictors: Sequence[str] = (*ORDERS, "zeus")
     every_model: bool = False
+    digits: tuple[str, ...] = ()
 
     def judge(self, errors: Sequence[PredictionErrors]) -> list[Finding]:
         """What the errors say of every claim."""
@@ -203,6 +207,32 @@ TABLES = {
             "Memory: r = 2 and r = 4",
             Grid(ratios=(0, 2, 4)),
             (Claim("memory is O(1): it does not grow with r", rules.needs_constant_memory),),
+        ),
+        PaperTable(
+            "baselines",
+            "Rivals: TaylorSeer, AdaptiveDiffusion, SADA, DeepCache, TeaCache",
+            baselines.RIVALS,
+            (Claim("a higher similarity than each rival at equal or fewer calls", baselines.beats_rivals),),
+            digits=("digits-unet-flow", "digits-dit-flow"),
+        ),
+        PaperTable(
+            "composition",
+            "Caches inside the network, below a plan",
+            baselines.COMPOSED,
+            (
+                Claim(
+                    "it is compatible with such accelerations (our reading: each cell needs fewer calls than its plan "
+                    "and its cache alone; work counted in operations)",
+                    baselines.needs_fewer_calls_composed,
+                ),
+                Claim("the same in time: each cell is faster than both alone", baselines.is_faster_composed),
+                Claim(
+                    "its similarity stays close (our reading: at most "
+                    f"{baselines.CLOSE_DB:.0f} dB below the worse of the two alone)",
+                    baselines.stays_close_composed,
+                ),
+            ),
+            digits=("digits-dit-flow",),
         ),
     )
 }

@@ -1,4 +1,4 @@
-"""Other accelerations of the same model, for comparison: the caches of diffusers, and cache-dit."""
+"""How other accelerations are applied to a model: the caches of diffusers, cache-dit, and published criteria."""
 
 import contextlib
 import importlib
@@ -13,56 +13,12 @@ from typing import Any
 
 import torch
 
-from zeus_trt.errors import ZeusError
-
-PEERS: dict[str, tuple[float, ...]] = {
-    "first-block-cache": (0.05, 0.15),
-    "taylorseer": (3, 5),
-    "pab": (2, 4),
-    "mag-cache": (0.06, 0.24),
-    "faster-cache": (2, 5),
-    "cache-dit": (0.08, 0.24),
-}
-"""Name -> the values of its one setting: a threshold, or the number of steps that a cache is used for."""
+from zeus_trt.evaluation.peer import ABSENT, Peer, UnsupportedError
 
 _CONTEXT = "all rows"  # guidance is one batched call here, so one history serves all rows
 _BLOCK_PARTS = r".*blocks\.\d+\.(attn\d|ff)"  # attention and feed-forward of a block, as in the method's paper
+_BLOCKS = r"transformer_blocks\.\d+"
 _HOOKED = ("forward", "_diffusers_hook", "_cache_config")  # what diffusers leaves in a module's __dict__
-
-
-class UnsupportedError(Exception):
-    """A peer cannot accelerate this model; the message has the reason."""
-
-
-@dataclass(frozen=True)
-class Peer:
-    """An acceleration at one value of its setting.
-
-    Args:
-        name: One of ``PEERS``.
-        value: The setting.
-    """
-
-    name: str
-    value: float
-
-    @classmethod
-    def parse(cls, text: str) -> "tuple[Peer, ...]":
-        """Reads ``taylorseer``, at all values of ``PEERS``, or ``taylorseer=4``.
-
-        Raises:
-            ZeusError: An unknown peer, or a value that is no number.
-        """
-        name, equals, value = text.strip().partition("=")
-        if name not in PEERS:
-            raise ZeusError(f"peer: got {name!r}; expected some of {', '.join(PEERS)}. Choose among these.")
-        try:
-            return tuple(cls(name, float(one)) for one in ([value] if equals else PEERS[name]))
-        except ValueError:
-            raise ZeusError(f"peer: got {text!r}; expected a number after the =. Write it like {name}=2.") from None
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.value:g}"
 
 
 @dataclass(frozen=True)
@@ -70,16 +26,18 @@ class Situation:
     """The facts about a run that a peer needs.
 
     Args:
-        num_evaluations: Calls of the denoiser per run.
+        num_calls: Calls of the denoiser per run.
         guided: Whether the batch is unconditional rows first, then conditional ones.
         num_axes: Of the latents.
+        is_flow: Whether the denoiser predicts a flow.
         run: Makes one run, for a peer that calibrates itself.
         calibrated: Results of such calibrations, kept for the next run.
     """
 
-    num_evaluations: int
+    num_calls: int
     guided: bool
     num_axes: int
+    is_flow: bool
     run: Callable[[], Any]
     calibrated: dict[str, list[float]] = field(default_factory=dict)
 
@@ -89,8 +47,15 @@ def apply_peer(peer: Peer, module: torch.nn.Module, situation: Situation) -> Ite
     """Accelerates ``module`` while the block runs; one run per block, since caches keep state.
 
     Raises:
-        UnsupportedError: The peer does not know this model, or is not installed.
+        UnsupportedError: The peer does not know this model, is not installed, or does not run here at all.
     """
+    if peer.name in ABSENT:
+        raise UnsupportedError(ABSENT[peer.name])
+    if peer.name == "sada" and not situation.is_flow:
+        raise UnsupportedError("its criterion is here for models that predict a flow")
+    if peer.policy:
+        yield
+        return
     with _restored(module), _quiet(), _watch_timestep(module) as read_timestep:
         try:
             if peer.name == "cache-dit":
@@ -113,6 +78,7 @@ def _apply_diffusers(
     apply: dict[str, Callable[..., None]] = {
         "first-block-cache": hooks.apply_first_block_cache,
         "taylorseer": hooks.apply_taylorseer_cache,
+        "taylorseer-lite": hooks.apply_taylorseer_cache,
         "pab": hooks.apply_pyramid_attention_broadcast,
         "mag-cache": mag_cache.apply_mag_cache,
         "faster-cache": hooks.apply_faster_cache,
@@ -137,6 +103,10 @@ def _make_config(peer: Peer, module: torch.nn.Module, situation: Situation, read
             return hooks.TaylorSeerCacheConfig(
                 cache_interval=steps, taylor_factors_dtype=torch.float32, cache_identifiers=layers
             )
+        case "taylorseer-lite":
+            return hooks.TaylorSeerCacheConfig(
+                cache_interval=steps, taylor_factors_dtype=torch.float32, **_find_lite_layers(module)
+            )
         case "pab":
             return hooks.PyramidAttentionBroadcastConfig(
                 spatial_attention_block_skip_range=steps, current_timestep_callback=read_timestep
@@ -144,7 +114,7 @@ def _make_config(peer: Peer, module: torch.nn.Module, situation: Situation, read
         case "mag-cache":
             ratios = _calibrate_mag_cache(module, situation)
             return hooks.MagCacheConfig(
-                threshold=peer.value, num_inference_steps=situation.num_evaluations, mag_ratios=ratios
+                threshold=peer.value, num_inference_steps=situation.num_calls, mag_ratios=ratios
             )
     return hooks.FasterCacheConfig(
         spatial_attention_block_skip_range=2, unconditional_batch_skip_range=steps,
@@ -163,6 +133,15 @@ def _has_joint_attention(module: torch.nn.Module) -> bool:
     return any(re.fullmatch(r".*blocks\.\d+\.attn", name) for name, _ in module.named_modules())
 
 
+def _find_lite_layers(module: torch.nn.Module) -> dict[str, Any]:
+    """The lite mode: blocks do nothing at skipped steps, and the last projection forecasts its output."""
+    if hasattr(module, "proj_out"):
+        return {"use_lite_mode": True}
+    if not hasattr(module, "proj_out_2"):
+        raise UnsupportedError(f"its lite mode forecasts the layer proj_out, which {type(module).__name__} has not")
+    return {"skip_predict_identifiers": [_BLOCKS], "cache_identifiers": ["proj_out_2"]}  # DiT names it so
+
+
 def _calibrate_mag_cache(module: torch.nn.Module, situation: Situation) -> list[float]:
     """Ratios of the residuals' sizes from step to step, as MagCache measures them itself."""
     from diffusers import hooks
@@ -170,7 +149,7 @@ def _calibrate_mag_cache(module: torch.nn.Module, situation: Situation) -> list[
 
     if "mag-cache" in situation.calibrated:
         return situation.calibrated["mag-cache"]
-    endless = situation.num_evaluations + 1  # at the last step it would print its ratios and drop them
+    endless = situation.num_calls + 1  # at the last step it would print its ratios and drop them
     with _restored(module):
         mag_cache.apply_mag_cache(module, hooks.MagCacheConfig(calibrate=True, num_inference_steps=endless))
         states = [

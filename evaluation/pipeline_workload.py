@@ -13,7 +13,7 @@ import torch
 from zeus_trt.errors import ZeusError, say_cause
 from zeus_trt.evaluation.workload import Sample, Workload
 from zeus_trt.export.description import digest_weights
-from zeus_trt.runtime import Bundle, Session, Step, accelerate
+from zeus_trt.runtime import Bundle, Denoiser, Session, Step, accelerate
 from zeus_trt.runtime.noise import check_memory
 from zeus_trt.runtime.pipelines.acceleration import find_denoisers
 from zeus_trt.runtime.scheduler import make_scheduler
@@ -33,6 +33,8 @@ class PipelineWorkload(Workload):
         arguments: More arguments of its ``__call__``, such as ``guidance_scale``, ``height`` and ``negative_prompt``.
         seed: Sample k draws its noise from seed + k.
         bundle: A bundle of the pipeline, for the backends other than ``eager``.
+
+    ``engines`` are opened engines by backend; those of the bundle are opened when they are run first.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class PipelineWorkload(Workload):
         self.arguments = dict(arguments or {})
         self.seed = seed
         self.bundle = bundle
+        self.engines: dict[str, Denoiser] = {}
         self._sessions: dict[str, Session] = {}
         self._checked: set[str] = set()
         self._schedules: dict[tuple[int, str], tuple[int, dict[str, Any]]] = {}
@@ -111,9 +114,11 @@ class PipelineWorkload(Workload):
         """Makes the samples of these numbers, as one batch; ``options`` are those of ``accelerate``.
 
         Raises:
-            ZeusError: A backend without a bundle, another mode than the pipeline's own loop, arguments that the
-                pipeline refuses, and as ``accelerate``.
+            ZeusError: A backend without a bundle, another mode than the pipeline's own loop, a policy, arguments that
+                the pipeline refuses, and as ``accelerate``.
         """
+        if options.pop("policy", None):
+            raise ZeusError("policy: got one for a pipeline, whose loop is its own; expected a bundle. Leave it out.")
         if mode not in ("auto", "step"):
             raise ZeusError(
                 f"mode: got {mode!r} for a pipeline, which has its own loop; expected auto or step. Change it."
@@ -197,7 +202,8 @@ class PipelineWorkload(Workload):
         if self.bundle is None:
             raise refuse_backend(backend)
         if backend not in self._sessions:
-            self._sessions[backend] = Session(self.bundle, backend=backend)
+            engine = self.engines.get(backend)
+            self._sessions[backend] = Session(self.bundle, engine=engine, backend="auto" if engine else backend)
         return self._sessions[backend]
 
 

@@ -18,6 +18,7 @@ MARKS = {
     "~": "its times spread by more than 10 % of their median",
     "#": "other full steps or engine calls than the plan has: a silent fallback",
     "?": "another backend or the uncompiled model ran: a silent fallback",
+    "<": "a quantized engine that is slower than the float engine with the same plan: it has no use here",
 }
 """Mark of a row -> its meaning."""
 
@@ -85,11 +86,12 @@ class Row:
         ratio: Of a uniform plan; None for others and for peers.
         plan: The step plan that ran.
         predictor: The rule that filled skipped steps.
-        peer: The acceleration that was used instead of skipped steps.
+        peer: The acceleration that was used, instead of skipped steps or below them.
         mode: ``program`` or ``step``.
         nfe: Full steps, counted as they ran; None for a variant that did not run, as all figures after it.
         nfe_equivalent: Work in calls of the whole denoiser: NFE, but for peers counted in floating-point operations.
-        speedup_bound: Evaluations / NFE; with quantized steps the time in the engine of the full run over that here.
+        speedup_bound: Evaluations / NFE, for peers / NFE equivalent: a cache that skips what has few operations may be
+            faster. With quantized steps the time in the engine of the full run over that here.
         run_bound: The same for the whole run, whose text encoders and decoder no plan shortens; from the times of the
             full run.
         host_mib: Peak resident memory of the process, largest of the rounds.
@@ -195,7 +197,7 @@ def _show_part(name: str, row: Row) -> str:
 
 
 def _show_nfe(row: Row) -> str:
-    if row.peer and row.nfe_equivalent:
+    if row.nfe_equivalent and row.nfe_equivalent != row.nfe:
         return f"{row.nfe_equivalent:.1f} eq."
     return "" if row.nfe is None else str(row.nfe)
 

@@ -10,7 +10,8 @@ from uuid import uuid4
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.evaluation.peers import Situation, UnsupportedError, apply_peer
+from zeus_trt.evaluation.peer import UnsupportedError
+from zeus_trt.evaluation.peers import Situation, apply_peer
 from zeus_trt.evaluation.quality import measure_latent_error
 from zeus_trt.evaluation.subject import Subject
 from zeus_trt.evaluation.timing import count_flops, fetch, pair_runs, time_run
@@ -51,7 +52,7 @@ class Runner:
         self._on_run = on_run or (lambda nfe: None)
         self._machine = describe_machine()
         self._warm: set[tuple[str, str]] = set()
-        self._calibrated: dict[tuple[str, int], dict[str, list[float]]] = {}
+        self._calibrated: dict[tuple[str, str], dict[str, list[float]]] = {}
 
     def run(self, variants: Sequence[Variant], rounds: int) -> None:
         """Runs the missing rounds, one after the other, every second one backwards.
@@ -102,7 +103,7 @@ class Runner:
             run, sample = time_run(subject.workload, variant.setting, self._timed, subject.denoiser_class, round_)
         known = self.records.get(variant.key) or Record((), sample.latents, sample.images)
         known = replace(known, runs=(*known.runs, run))
-        if variant.peer and known.nfe_equivalent is None:
+        if variant.peer and not variant.setting.policy and known.nfe_equivalent is None:
             known = replace(known, nfe_equivalent=self._weigh(variant))
         self._keep(variant, known)
 
@@ -136,7 +137,7 @@ class Runner:
         return make_full_setting(self._subject.workload, steps, setting.solver, setting.backend, setting.mode)
 
     def _weigh(self, variant: Variant) -> float:
-        """The work of a peer's run, in calls of the whole denoiser."""
+        """The work of a cache's run, in calls of the whole denoiser."""
         workload, short = self._subject.workload, self._shorten(variant)
         with self._accelerated(variant):
             work = count_flops(lambda: workload.run(variant.setting, self._numbers))
@@ -145,13 +146,15 @@ class Runner:
     def _accelerated(self, variant: Variant, numbers: tuple[int, ...] | None = None) -> AbstractContextManager:
         if variant.peer is None or self._subject.module is None:
             return nullcontext()
-        workload, full = self._subject.workload, variant.find_full()
+        workload, setting = self._subject.workload, variant.setting
+        bundle = getattr(workload, "bundle", None)
         situation = Situation(
-            num_evaluations=len(full.setting.plan),
+            num_calls=setting.plan.nfe,
             guided=workload.describe().get("guidance_scale", 1.0) != 1.0,
-            num_axes=self.records[full.key].latents.ndim,
-            run=lambda: workload.run(full.setting, numbers or self._numbers),
-            calibrated=self._calibrated.setdefault((full.setting.solver, full.setting.num_steps), {}),
+            num_axes=self.records[variant.find_full().key].latents.ndim,
+            is_flow=bundle is not None and bundle.manifest.prediction_type == "flow_prediction",
+            run=lambda: workload.run(setting, numbers or self._numbers),
+            calibrated=self._calibrated.setdefault((setting.solver, str(setting.plan)), {}),
         )
         return apply_peer(variant.peer, self._subject.module, situation)
 

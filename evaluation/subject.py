@@ -13,6 +13,7 @@ from zeus_trt.evaluation.pipeline_workload import EAGER, PipelineWorkload
 from zeus_trt.evaluation.timing import read_clock
 from zeus_trt.evaluation.workload import SessionWorkload, Workload
 from zeus_trt.export.description import digest_weights
+from zeus_trt.runtime.bundle.precision import Precision
 from zeus_trt.runtime.engines.choose import BACKENDS, choose_engine
 from zeus_trt.runtime.engines.eager import EagerEngine
 from zeus_trt.runtime.engines.engine import Engine
@@ -56,8 +57,9 @@ def open_subject(
 
     Args:
         workload: The model and its samples.
-        backends: Of ``KNOWN_BACKENDS``, or ``auto``: the bundle's best, ``eager`` without a bundle. One that does not
-            open is kept with its reason, if another does.
+        backends: Of ``KNOWN_BACKENDS``, or ``auto``: the bundle's best, ``eager`` without a bundle; with a precision
+            behind it, ``onnxruntime:int8``, of that graph. One that does not open is kept with its reason, if another
+            does.
         module: The eager denoiser that a bundle was exported from: the reference. A pipeline has its own.
 
     Raises:
@@ -114,10 +116,19 @@ def _open_timed(workload: SessionWorkload | PipelineWorkload, name: str, module:
 
 
 def check_backends(backends: Sequence[str]) -> None:
-    """Raises ZeusError for a backend that is not one of ``KNOWN_BACKENDS``, nor ``auto``, and for none at all."""
+    """Raises ZeusError for a backend that is not one of ``KNOWN_BACKENDS``, nor ``auto``, and for none at all.
+
+    The precision of a graph may follow, ``onnxruntime:int8``; the eager model has no graph.
+    """
     for name in backends or ("",):
-        if name not in (*KNOWN_BACKENDS, "auto"):
-            raise ZeusError(f"backend: got {name!r}; expected some of {', '.join(KNOWN_BACKENDS)}. Choose among these.")
+        kind, _, precision = name.partition(":")
+        if kind not in (*KNOWN_BACKENDS, "auto") or (
+            precision and (kind == EAGER or precision not in tuple(Precision))
+        ):
+            raise ZeusError(
+                f"backend: got {name!r}; expected some of {', '.join(KNOWN_BACKENDS)}, "
+                "also as onnxruntime:int8. Choose among these."
+            )
 
 
 def _describe(engine: Engine, seconds: float) -> EngineFacts:

@@ -12,6 +12,7 @@ from zeus_trt.evaluation.row import SPREAD_LIMIT, Row, Speedup, Times
 from zeus_trt.evaluation.timing import Run, pair_runs
 from zeus_trt.evaluation.variant_cache import Record
 from zeus_trt.evaluation.variants import Variant
+from zeus_trt.runtime.bundle.precision import QUANTIZED
 from zeus_trt.zeus_graph import Plan
 
 
@@ -45,21 +46,28 @@ def make_rows(
 
 @dataclass(frozen=True)
 class _References:
-    """Full runs that a variant is measured against: its own, the eager model's, and that of the most steps."""
+    """Full runs that a variant is measured against: its own, the eager model's, and that of the most steps.
+
+    ``unquantized`` is the same run on the engine of the bundle's first graph, for an engine of a quantized graph.
+    """
 
     full: Record | None
     eager: Record | None
     longest: Record | None
+    unquantized: Record | None = None
 
 
 def _find_references(variant: Variant, variants: Sequence[Variant], records: Mapping[str, Record]) -> _References:
     alike = [other for other in variants if other.is_full and other.group[:2] == variant.group[:2]]
     longest = max(alike, key=lambda other: other.setting.num_steps, default=None)
+    setting, (kind, _, precision) = variant.setting, variant.setting.backend.partition(":")
+    unquantized = replace(variant, setting=replace(setting, backend=kind)) if precision in QUANTIZED else None
     several = len({other.setting.num_steps for other in alike}) > 1
     return _References(
         records.get(variant.find_full().key),
         records.get(variant.find_full(EAGER).key),
         records.get(longest.key) if longest and several else None,
+        records.get(unquantized.key) if unquantized else None,
     )
 
 
@@ -72,15 +80,16 @@ def _fill(row: Row, variant: Variant, record: Record, references: _References, o
     speedup = compare_times(runs, full.runs) if full else None
     full_times = _summarize(full.runs[:rounds], num_images) if full and full.runs else None
     devices = [run.device_mib for run in runs if run.device_mib is not None]
-    bound = _bound(plan, times, full_times, len(plan) / first.nfe)
+    work = record.nfe_equivalent or float(first.nfe)
+    bound = _bound(plan, times, full_times, len(plan) / work)
     return replace(
         row,
         plan=first.plan,
         mode=first.mode,
         nfe=first.nfe,
-        nfe_equivalent=record.nfe_equivalent if variant.peer else float(first.nfe),
-        speedup_bound=None if variant.peer else bound,
-        run_bound=_bound_run(full_times, bound) if full_times and not variant.peer else None,
+        nfe_equivalent=work,
+        speedup_bound=bound,
+        run_bound=_bound_run(full_times, bound) if full_times else None,
         times=times,
         speedup=speedup,
         speedup_to_eager=compare_times(runs, eager.runs) if eager else None,
@@ -91,7 +100,7 @@ def _fill(row: Row, variant: Variant, record: Record, references: _References, o
         to_longest=_measure(record, references.longest, metrics),
         image_psnr_db=_measure_each(record, full) if full and "psnr" in metrics else (),
         trajectory_errors=record.trajectory_errors,
-        marks=mark(variant, runs, times, speedup, full_times),
+        marks=mark(variant, runs, times, speedup, full_times) + mark_slower(runs, references.unquantized),
     )
 
 
@@ -158,11 +167,18 @@ def mark(
         marks += "!" if speedup.low > bound * saved else "="
     if times.total_ms_max - times.total_ms_min > SPREAD_LIMIT * times.total_ms:
         marks += "~"
-    if any(run.nfe != plan.nfe or not run.nfe <= run.engine_calls <= 2 * run.nfe for run in runs):
+    calls = None if variant.setting.policy else plan.nfe
+    if any(run.nfe != (calls or run.nfe) or not run.nfe <= run.engine_calls <= 2 * run.nfe for run in runs):
         marks += "#"
     if any(run.backend != asked or run.eager_calls for run in runs):
         marks += "?"
     return marks
+
+
+def mark_slower(runs: Sequence[Run], unquantized: Record | None) -> str:
+    """The mark of a quantized engine that is slower than the float one: the 95 % interval of the rounds says so."""
+    speedup = compare_times(runs, unquantized.runs) if unquantized else None
+    return "<" if speedup and speedup.high < 1 else ""
 
 
 def _bound(plan: Plan, times: Times, full: Times | None, in_calls: float) -> float:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.evaluation.peers import Peer
+from zeus_trt.evaluation.peer import Peer
 from zeus_trt.evaluation.workload import Setting, Workload, make_full_setting
 from zeus_trt.zeus_graph import PRESETS, Plan, Predictor, choose_plan, load_plan
 from zeus_trt.zeus_graph.plan_choice import Planner, is_for_any_length
@@ -19,13 +19,13 @@ _LONGEST_NAME = 12
 
 @dataclass(frozen=True)
 class Variant:
-    """A setting, or a peer on the eager model: a row of the comparison.
+    """A setting, on the eager model maybe with a peer: a row of the comparison.
 
     Args:
         label: Its name for a reader, such as ``r = 3``.
         setting: How it runs.
         ratio: Skipped steps after each full one of a uniform plan; 0 for the full run.
-        peer: An acceleration of the eager model instead of skipped steps.
+        peer: An acceleration of the eager model, instead of skipped steps or below them.
     """
 
     label: str
@@ -128,6 +128,7 @@ class Grid:
         steps: Numbers of solver steps.
         solvers: ``default``, or names of ``runtime.scheduler.SOLVERS``.
         peers: Accelerations of the eager model, run with the eager backend.
+        compose: Run each cache among the peers below each plan too: it works in the steps that the plan does not skip.
         mode: As in ``Session.generate``.
 
     Raises:
@@ -143,6 +144,7 @@ class Grid:
     steps: Sequence[int] = (50,)
     solvers: Sequence[str] = ("default",)
     peers: Sequence[Peer] = ()
+    compose: bool = False
     mode: str = "auto"
 
     def __post_init__(self) -> None:
@@ -188,5 +190,11 @@ def make_variants(workload: Workload, grid: Grid) -> tuple[Variant, ...]:
             variants.append(Variant("full", full, ratio=0))
             variants += [Variant(label, replace(full, plan=plan), ratio) for label, plan, ratio in plans]
             if backend == "eager":
-                variants += [Variant(str(peer), full, peer=peer) for peer in grid.peers]
+                variants += [Variant(str(peer), replace(full, policy=peer.policy), peer=peer) for peer in grid.peers]
+                caches = [peer for peer in grid.peers if grid.compose and not peer.policy]
+                variants += [
+                    Variant(f"{label} + {peer}", replace(full, plan=plan), peer=peer)
+                    for label, plan, _ in plans
+                    for peer in caches
+                ]
     return tuple({variant.key: variant for variant in variants}.values())

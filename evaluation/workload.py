@@ -15,6 +15,7 @@ from zeus_trt.runtime.engines.choose import choose_engine, open_engine
 from zeus_trt.runtime.scheduler import make_scheduler
 from zeus_trt.zeus_graph import Plan, Predictor, SolverProgram
 from zeus_trt.zeus_graph.plan_choice import Planner
+from zeus_trt.zeus_graph.policy import PolicyMaker
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +30,7 @@ class Setting:
         solver: ``default``, the checkpoint's own, or one of ``runtime.scheduler.SOLVERS``.
         backend: Which engine.
         mode: As in ``Session.generate``.
+        policy: As in ``Request``.
     """
 
     plan: Plan
@@ -36,6 +38,7 @@ class Setting:
     solver: str = "default"
     backend: str = "onnxruntime"
     mode: str = "auto"
+    policy: PolicyMaker | None = None
 
     @property
     def predictor(self) -> Predictor:
@@ -45,7 +48,7 @@ class Setting:
     @property
     def full(self) -> "Setting":
         """The same with every step full."""
-        return replace(self, plan=Plan("F" * len(self.plan)))
+        return replace(self, plan=Plan("F" * len(self.plan)), policy=None)
 
 
 @dataclass(frozen=True)

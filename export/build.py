@@ -22,12 +22,14 @@ from zeus_trt.runtime.bundle.engine_file import check_engine
 from zeus_trt.runtime.bundle.engine_folder import AOT_INDUCTOR, FOLDER, EngineFile, digest_model, list_engines
 from zeus_trt.runtime.bundle.engine_record import FILE_NAME, EngineRecord, EngineSpec, Target, explain
 from zeus_trt.runtime.bundle.engine_trust import sign
+from zeus_trt.runtime.bundle.precision import QUANTIZED, Precision
 from zeus_trt.runtime.bundle.signing_key import find_data_folder, make_key
 from zeus_trt.runtime.engines.hardware import find_cpu, find_gpu
 from zeus_trt.runtime.engines.tensorrt_module import import_tensorrt
 
 BACKENDS = ("tensorrt", "tensorrt-rtx", AOT_INDUCTOR)
 _DEFAULTS = TensorRTOptions()
+_FIRST_FP8 = 89
 
 
 @dataclass(frozen=True)
@@ -109,11 +111,13 @@ def plan_engine(bundle: Bundle, backend: str, **asked: Any) -> EngineSpec:
     """
     options = BuildOptions(**asked)
     version, target = check_backend(backend, options.gpu, options.options)
+    precision = bundle.manifest.find_graph(options.precision).precision
+    _check_precision(precision, backend, target)
     graph, weights = digest_model(bundle.manifest, backend, options.precision)
     return EngineSpec(
         backend=backend,
         backend_version=version,
-        precision=bundle.manifest.find_graph(options.precision).precision,
+        precision=precision,
         profile=make_profile(bundle.manifest, options.ranges, options.guidance),
         target=target,
         graph_sha256=graph,
@@ -139,6 +143,21 @@ def check_backend(
         return torch.__version__, choose_target(backend, gpu)
     check_options(backend, options)
     return import_tensorrt(backend).__version__, choose_target(backend, gpu)
+
+
+def _check_precision(precision: Precision, backend: str, target: Target) -> None:
+    """Refuses a quantized graph where nothing can compute it."""
+    if backend == AOT_INDUCTOR and precision in QUANTIZED:
+        raise ZeusError(
+            f"precision: got {precision} for aot-inductor, which builds from the model, not from a graph; expected a "
+            "precision of an export. Choose tensorrt or tensorrt-rtx."
+        )
+    old = [sm for sm in target.sms if int(sm.removeprefix("sm_")) < _FIRST_FP8] if precision == Precision.FP8 else []
+    if old:
+        raise ZeusError(
+            f"gpu: got {old[0]} for an fp8 graph; expected sm_{_FIRST_FP8} or later, which compute in FP8. "
+            "Build the int8 graph, or name another GPU."
+        )
 
 
 def find_reasons(bundle: Bundle, spec: EngineSpec) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 import contextlib
 import dataclasses
+import os
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,8 @@ from typing import Any
 from zeus_trt.errors import ZeusError
 from zeus_trt.files import digest_file, write_folder_atomically
 from zeus_trt.machine import LIBRARIES, find_version
-from zeus_trt.runtime.bundle.manifest import FILE_NAME, FileEntry, Manifest, solver_name
+from zeus_trt.runtime.bundle.bundle import Bundle
+from zeus_trt.runtime.bundle.manifest import FILE_NAME, FileEntry, Graph, Manifest, solver_name
 from zeus_trt.runtime.bundle.manifest_check import check_manifest
 from zeus_trt.zeus_graph.trace import UntraceableError, trace
 
@@ -49,14 +52,49 @@ def seal(manifest: Manifest, folder: Path) -> Manifest:
     Raises:
         ZeusError: The manifest has parts that do not fit each other, or a number that is not finite.
     """
+    versions = {name: find_version(name) or "missing" for name in LIBRARIES}
+    manifest = dataclasses.replace(manifest, versions=versions, files=list_files(folder))
+    _write_manifest(manifest, folder)
+    return manifest
+
+
+def add_graph(bundle: Bundle, graph: Graph, folder: Path) -> None:
+    """Completes a folder with the files of a graph to a copy of the bundle that has this graph too.
+
+    Args:
+        bundle: The bundle. Its files get a second name in the copy where the file system has such links.
+        graph: The graph, which replaces one of the same precision.
+        folder: Holds nothing but the graph's files.
+
+    Raises:
+        ZeusError: As ``seal``.
+    """
+    manifest, place = bundle.manifest, Path(graph.file).parent
+    kept = {name: entry for name, entry in manifest.files.items() if Path(name).parent != place}
+    files, graphs = kept | list_files(folder), [one for one in manifest.graphs if one.precision != graph.precision]
+    replaced = (bundle.path / place, bundle.path / FILE_NAME)
+
+    def ignore(path: str, names: list[str]) -> list[str]:
+        return [name for name in names if Path(path, name) in replaced]
+
+    shutil.copytree(bundle.path, folder, symlinks=True, ignore=ignore, copy_function=_link, dirs_exist_ok=True)
+    _write_manifest(dataclasses.replace(manifest, graphs=(*graphs, graph), files=files), folder)
+
+
+def list_files(folder: Path) -> dict[str, FileEntry]:
+    """Size and digest of every file in a folder, by its path in it."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    manifest = dataclasses.replace(
-        manifest,
-        versions={name: find_version(name) or "missing" for name in LIBRARIES},
-        files={
-            path.relative_to(folder).as_posix(): FileEntry(path.stat().st_size, digest_file(path)) for path in paths
-        },
-    )
+    return {path.relative_to(folder).as_posix(): FileEntry(path.stat().st_size, digest_file(path)) for path in paths}
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _write_manifest(manifest: Manifest, folder: Path) -> None:
     try:
         check_manifest(manifest)
         text = manifest.to_json()
@@ -66,4 +104,3 @@ def seal(manifest: Manifest, folder: Path) -> Manifest:
             "Report it: this is a fault of the export."
         ) from error
     (folder / FILE_NAME).write_text(text, encoding="utf-8")
-    return manifest

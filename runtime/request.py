@@ -14,6 +14,7 @@ from zeus_trt.runtime.noise import read_seed
 from zeus_trt.runtime.start import Start
 from zeus_trt.zeus_graph import Plan, Predictor, choose_plan, counts
 from zeus_trt.zeus_graph.plan_choice import Planner
+from zeus_trt.zeus_graph.policy import PolicyMaker
 from zeus_trt.zeus_graph.window import Window
 
 _IMAGES = ("batch", "num_images")
@@ -42,6 +43,8 @@ class Request:
         start: A picture to begin with, for image to image and inpainting.
         schedule: More arguments of the scheduler's ``set_timesteps``: ``sigmas``, ``timesteps``, ``mu`` ...
         drift_threshold: Measure drift; a step after one whose drift is above this is full too. Infinity only measures.
+        policy: Makes what decides at run time which steps are full, such as ``zeus_graph.criteria.AdaptivePolicy``,
+            instead of the plan; a plan with every step full leaves it the choice.
 
     Raises:
         ZeusError: A setting of another kind, out of range, or beside one that it excludes. Tensors are checked later,
@@ -64,6 +67,7 @@ class Request:
     start: Start | None = None
     schedule: Mapping[str, Any] | None = None
     drift_threshold: float | None = None
+    policy: PolicyMaker | None = None
 
     def __post_init__(self) -> None:
         expect("conditioning", self.conditioning, Mapping, "tensors by name")
@@ -82,6 +86,9 @@ class Request:
             raise ZeusError(f"schedule: got {wrong[0]!r}; expected other arguments of set_timesteps. Leave it out.")
         object.__setattr__(self, "seed", read_seed(self.seed))
         check_threshold(self.drift_threshold)
+        expect("policy", self.policy, (Callable, type(None)), "a function that makes a policy of a plan")
+        if self.policy and self.drift_threshold is not None:
+            raise ZeusError("drift_threshold: got one beside a policy; expected one of them. Leave the other out.")
         guidance = _choose_guidance(self.guidance, self.guidance_scale, self.negative)
         for name, value in (("guidance", guidance), ("guidance_scale", 1.0), ("negative", None)):
             object.__setattr__(self, name, value)

@@ -188,7 +188,8 @@ class Session:
         Args:
             conditioning: Constant inputs of the denoiser by name, each (batch, ...).
             mode: ``program`` (solver and plan folded into a matrix per full step), ``step``
-                (the scheduler's own ``step``, as ``sample`` does), or ``auto``. A mask and drift need ``step``.
+                (the scheduler's own ``step``, as ``sample`` does), or ``auto``. A mask, drift and a policy need
+                ``step``.
             on_call: Called after every full step.
             on_step: Called with every step as it is done; it makes any mode go step by step.
             **settings: As in ``Request``: ``num_steps``, ``ratio`` or ``plan``, ``guidance_scale``, ``seed`` ...

@@ -142,6 +142,7 @@ class SchedulerStepper:
     def _scale_input(self) -> Call | None:
         """The call of this step, if it is full; scaled at skipped steps too: schedulers find their place here."""
         timestep = self._timesteps[self.index]
+        self._policy.see(self.index, self.latents)
         model_input = self._scale(self.latents, timestep)
         if not self._policy.is_full(self.index):
             return None

@@ -95,7 +95,9 @@ class Trajectory:
         Raises:
             ZeusError: ``program`` for that.
         """
-        asks = [name for name, asked in (("a mask", self._blend), ("drift", self.request.drift_threshold)) if asked]
+        request = self.request
+        needs = (("a mask", self._blend), ("drift", request.drift_threshold), ("a policy", request.policy))
+        asks = [name for name, asked in needs if asked]
         if asks and mode == "program":
             raise ZeusError(f"mode: got program with {asks[0]}; expected step or auto. Choose one of these.")
         return asks[0] if asks else None
@@ -129,7 +131,8 @@ class Trajectory:
         request = self.request
         stepper = start_stepper(
             self._solver.scheduler, self.noise, request.plan, request.num_steps,
-            begin=self.begin, schedule=request.schedule, make_policy=choose_policy(request.drift_threshold),
+            begin=self.begin, schedule=request.schedule,
+            make_policy=request.policy or choose_policy(request.drift_threshold),
             generator=self._generators, blend=self._blend,
         )  # fmt: skip
         return self.make_call(stepper), stepper

@@ -17,7 +17,7 @@ from zeus_trt.zeus_graph import Plan, Predictor, fold, trace
 
 NAMES = [
     "Bundle", "Guidance", "Plan", "Session", "Start", "ZeusError", "accelerate", "calibrate", "compare",
-    "export_model", "load_plan",
+    "export_model", "load_plan", "measure_sensitivity", "quantize",
 ]  # fmt: skip
 
 

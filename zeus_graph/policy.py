@@ -1,6 +1,7 @@
 """Policies: which steps of a trajectory run the denoiser, and what stands in for the output of the others.
 
 while not done:
+    policy.see(step, latents)
     if policy.is_full(step):
         policy.take(step, denoiser(...))
     else:
@@ -33,6 +34,13 @@ class Policy(Protocol):
     """
 
     plan: Plan
+
+    def see(self, step: int, latents: torch.Tensor) -> None:
+        """Sees the sample before ``step``, (batch, ...), once and before all else of that step.
+
+        A policy that decides by samples does so here, and writes its letter into ``plan``; it keeps copies only. A
+        pipeline's own loop does not call it.
+        """
 
     def is_full(self, step: int) -> bool:
         """Whether the denoiser must run at ``step``."""
@@ -72,6 +80,9 @@ class StaticPolicy:
         self._kept: dict[int, torch.Tensor] = {}
         self._shape: torch.Size | None = None
         self._step = 0
+
+    def see(self, step: int, latents: torch.Tensor) -> None:
+        """Samples decide nothing here."""
 
     def is_full(self, step: int) -> bool:
         """Whether the denoiser must run at ``step``."""
@@ -132,6 +143,9 @@ class OpenPolicy:
         self._grid = None if grid is None else [*grid, grid[-1]]
         self._kept: dict[int, torch.Tensor] = {}
         self._full: deque[int] = deque(maxlen=_KEPT_FULL)  # steps that were
+
+    def see(self, step: int, latents: torch.Tensor) -> None:
+        """Samples decide nothing here."""
 
     def is_full(self, step: int) -> bool:
         """Whether the denoiser must run at ``step``."""

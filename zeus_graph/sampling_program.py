@@ -67,8 +67,8 @@ class SamplingProgram(json_file.Program):
             if matrix.shape[1] != rows:
                 raise ValueError(f"the shape of full step {k} does not follow from those before")
             rows = matrix.shape[0]
-        if rows != 1:
-            raise ValueError("the last matrix has more than one row")
+            if (rows == 1) != (k == len(self.matrices) - 1):
+                raise ValueError(f"full step {k} has {rows} rows; the last one has one, all others more")
 
     @property
     def nfe(self) -> int:

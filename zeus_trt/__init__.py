@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from zeus_trt.comparing import compare
     from zeus_trt.errors import ZeusError
     from zeus_trt.export import export_model
+    from zeus_trt.quantizing import measure_sensitivity, quantize
     from zeus_trt.runtime import Bundle, Guidance, Session, Start, accelerate
     from zeus_trt.zeus_graph import Plan
     from zeus_trt.zeus_graph.plan_choice import load_plan
@@ -28,6 +29,8 @@ __all__ = [
     "compare",
     "export_model",
     "load_plan",
+    "measure_sensitivity",
+    "quantize",
 ]
 _PLACES = {
     "calibrating": ("calibrate",),
@@ -35,6 +38,7 @@ _PLACES = {
     "comparing": ("compare",),
     "errors": ("ZeusError",),
     "export": ("export_model",),
+    "quantizing": ("measure_sensitivity", "quantize"),
     "runtime": ("Bundle", "Guidance", "Session", "Start", "accelerate"),
     "zeus_graph": ("Plan",),
 }

@@ -12,7 +12,7 @@ from zeus_trt.evaluation import compare as comparisons
 from zeus_trt.evaluation.compare import make_folder
 from zeus_trt.evaluation.comparison import Comparison
 from zeus_trt.evaluation.options import MeasureOptions
-from zeus_trt.evaluation.peers import Peer
+from zeus_trt.evaluation.peer import Peer
 from zeus_trt.evaluation.subject import EAGER, Subject, check_backends, open_subject
 from zeus_trt.evaluation.variants import Grid, NamedPlan, make_variants
 from zeus_trt.export.description import digest_weights

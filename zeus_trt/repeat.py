@@ -15,7 +15,7 @@ def write_command(
         name: Of the command.
         function: Its defaults are left out; or several, of which the first that has an option counts.
         arguments: Of the command.
-        options: By their names; lists are written with commas.
+        options: By their names; lists are written with commas, True as the name alone.
     """
     functions = [function] if callable(function) else list(function)
     defaults = {name: p.default for one in reversed(functions) for name, p in inspect.signature(one).parameters.items()}
@@ -23,5 +23,5 @@ def write_command(
     for option, value in options.items():
         if value is not None and value != defaults[option]:
             text = ",".join(map(str, value)) if isinstance(value, list | tuple | range) else str(value)
-            words += [f"--{option.replace('_', '-')}", text]
+            words += [f"--{option.replace('_', '-')}", *([] if value is True else [text])]
     return shlex.join(words)

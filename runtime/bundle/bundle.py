@@ -113,7 +113,7 @@ class Bundle:
             "inputs": [str(spec) for spec in manifest.inputs],
             "output": [str(manifest.output)],
             "labels": [f"0..{manifest.labels.count - 1}, null {manifest.labels.null}" if manifest.labels else "none"],
-            "error to eager": [f"{graph.precision}: {_list_errors(graph)}" for graph in manifest.graphs],
+            "error to eager": [_list_errors(graph) for graph in manifest.graphs],
             "made by": [", ".join(f"{name} {version}" for name, version in manifest.versions.items())],
             "files": [", ".join(f"{name} ({entry.size / 2**20:.1f} MiB)" for name, entry in manifest.files.items())],
         }
@@ -161,8 +161,11 @@ class Bundle:
 
 
 def _list_errors(graph: Graph) -> str:
+    reference = next(
+        (record.setting["reference"] for record in graph.verification if "reference" in record.setting), ""
+    )
     errors = (f"{'x'.join(map(str, record.shape))}: {record.relative_error:.1e}" for record in graph.verification)
-    return ", ".join(errors) or "not measured"
+    return f"{graph.precision}{reference and f' to {reference}'}: {', '.join(errors) or 'not measured'}"
 
 
 def _locate(folder: Path, name: str) -> Path:

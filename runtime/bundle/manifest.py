@@ -10,7 +10,7 @@ from typing import Any
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError, escape
 from zeus_trt.runtime.bundle.manifest_check import check_manifest, check_sizes
-from zeus_trt.runtime.bundle.precision import FLOATS, Precision
+from zeus_trt.runtime.bundle.precision import FLOATS, QUANTIZED, Precision
 from zeus_trt.runtime.bundle.relation import Relation
 from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec, TensorSpec
 
@@ -52,7 +52,7 @@ class Labels:
 
 @dataclass(frozen=True)
 class Verification:
-    """One comparison with the eager model in float32.
+    """One comparison with the eager model in float32; of a quantized graph, with the graph that it was made from.
 
     Args:
         backend: What ran the exported graph. ``eager-bf16`` and ``eager-fp16`` are no graph: the module that it was
@@ -61,7 +61,8 @@ class Verification:
         dtype: Name of the output's dtype.
         max_error: Largest absolute difference of an element.
         relative_error: ``|output - eager| / |eager|``, Euclidean norms.
-        setting: What the pipeline was run with, where it differs from the base run of the export.
+        setting: What the pipeline was run with, where it differs from the base run of the export. Of a quantized graph
+            the precision of the other graph, as ``reference``, and the worst ``step``, whose error this is.
     """
 
     backend: str
@@ -83,8 +84,8 @@ class Graph:
 
     Args:
         precision: Of its weights.
-        keep_fp32: Patterns of the modules that run in float32 all the same.
-        verification: How far its outputs are from those of the eager model.
+        keep_fp32: Patterns of the modules that run in float32 all the same; of a quantized graph, in float.
+        verification: How far its outputs are from those of the eager model, or of the graph that it was made from.
     """
 
     precision: Precision
@@ -206,9 +207,10 @@ class Manifest:
         found = next((graph for graph in self.graphs if precision in (None, graph.precision)), None)
         if found is None:
             there = ", ".join(graph.precision for graph in self.graphs)
+            other = "quantize the bundle" if precision in QUANTIZED else f"export the model in {precision}"
             raise ZeusError(
                 f"precision: got {precision} for a bundle with graphs in {there}; expected one of these. Choose one, "
-                f"or export the model in {precision}."
+                f"or {other}."
             )
         return found
 
@@ -224,7 +226,8 @@ class Manifest:
 
     def describe(self) -> str:
         """Denoiser, inputs that vary, and the worst error to eager, on one line."""
-        worst = max((record.relative_error for graph in self.graphs for record in graph.verification), default=None)
+        floats = [graph for graph in self.graphs if graph.precision not in QUANTIZED]
+        worst = max((record.relative_error for graph in floats for record in graph.verification), default=None)
         symbols = ", ".join(symbol.name for symbol in self.symbols)
         error = "not measured" if worst is None else f"at most {worst:.1e}"
         where = f" where {' and '.join(map(str, self.relations))}" if self.relations else ""

@@ -53,3 +53,5 @@ _DTYPES = {
 }
 FLOATS = (Precision.FP32, Precision.FP16, Precision.BF16)
 """Those that export writes."""
+QUANTIZED = (Precision.INT8, Precision.FP8)
+"""Those that `zeus-trt quantize` writes."""

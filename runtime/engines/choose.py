@@ -39,12 +39,12 @@ def choose_engine(
 
     Args:
         bundle: The bundle with its engines.
-        backend: One of ``BACKENDS``, or ``auto``.
+        backend: One of ``BACKENDS``, or ``auto``; with a precision behind it, ``onnxruntime:int8``, of that graph.
         device: Where it shall run; by default a GPU if there is one that serves, else the CPU.
         cuda_graph: Replay it from a CUDA graph, which saves the launches of a small model; not of ONNX Runtime.
         trust_engines: Load engines that were built on another machine too. They are native code: do so only if you
             trust those who made the bundle. By default ``ZEUS_TRT_TRUST_ENGINES`` (0 or 1) says it.
-        precision: That of the graph; by default the bundle's first.
+        precision: That of the graph, where the backend does not say it; by default the bundle's first.
 
     Returns:
         The engine, and why it was chosen: which better ones there are, and why they do not run.
@@ -53,6 +53,9 @@ def choose_engine(
         ZeusError: An unknown backend, a missing library, or no engine that this machine can run; the
             message says why each that is there is refused.
     """
+    backend, _, graph = backend.partition(":")
+    if graph and precision not in (None, graph):
+        raise ZeusError(f"precision: got {precision} beside {backend}:{graph}; expected one of the two. Leave one out.")
     if backend not in (*BACKENDS, "auto"):
         raise ZeusError(f"backend: got {backend!r}; expected auto, {', '.join(BACKENDS)}. Choose one of these.")
     trust = check_trust(trust_engines)
@@ -61,7 +64,8 @@ def choose_engine(
     for place in devices:
         for name in BACKENDS if backend == "auto" else (backend,):
             try:
-                engine = _open(bundle, name, place, cuda_graph, trust, precision)
+                engine = _open(bundle, name, place, cuda_graph, trust, graph or precision)
+                engine.graph = graph
             except ZeusError as error:
                 if isinstance(error, UntrustedError) and backend == "auto":
                     _log.warning("%s", error)

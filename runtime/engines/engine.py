@@ -48,6 +48,8 @@ class Engine(AbstractContextManager):
     info: EngineInfo
     record: EngineRecord | None = None
     """Of an engine that ``zeus-trt build`` made."""
+    graph: str = ""
+    """The precision by which it was asked for, behind its kind; empty for the bundle's first."""
     is_closed = False
     _callers: tuple[int, ...] = ()
     _dtypes: Mapping[str, torch.dtype]
@@ -56,8 +58,8 @@ class Engine(AbstractContextManager):
 
     @property
     def backend(self) -> str:
-        """Name of its kind."""
-        return self.info.backend
+        """Name of its kind, and of the precision that was asked for with it: ``onnxruntime:int8``."""
+        return f"{self.info.backend}:{self.graph}" if self.graph else self.info.backend
 
     def __call__(self, *, out: torch.Tensor | None = None, **inputs: torch.Tensor) -> torch.Tensor:
         """Maps inputs to the model output.

@@ -18,8 +18,11 @@ from zeus_trt.runtime.pipelines.module_state import read_adapters, read_state
 from zeus_trt.runtime.pipelines.side_effects import find_kept, find_new, unwrap
 from zeus_trt.zeus_graph import json_file
 
-_ALLOWED: dict[Precision | None, float] = {Precision.FP32: 2e-3, Precision.FP16: 2e-2, Precision.BF16: 0.1}
-"""Largest error of a first output, by the coarser precision of engine and module: TF32 alone makes 1e-3."""
+_ALLOWED: dict[Precision | None, float] = {
+    Precision.FP32: 2e-3, Precision.FP16: 2e-2, Precision.BF16: 0.1, Precision.INT8: 0.5, Precision.FP8: 0.5,
+}  # fmt: skip
+"""Largest error of a first output, by the coarser precision of engine and module: TF32 alone makes 1e-3. A
+quantized graph was measured when it was made: here it only has to be one of this model."""
 _UNSAID = ("return_dict",)  # how the output is wrapped: both ways of reading it work
 _SAME_SCALE = 1e-4
 

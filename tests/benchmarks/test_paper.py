@@ -164,7 +164,7 @@ def test_every_grid_makes_variants(digits_bundle):
     }
     assert sizes == {
         "predictor-order": 13, "figure-3a": 10, "interleaving": 22, "solver-order": 9, "few-steps": 9,
-        "parameterisation": 4, "memory": 3,
+        "parameterisation": 4, "memory": 3, "baselines": 11, "composition": 3,
     }  # fmt: skip
 
 

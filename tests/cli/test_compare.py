@@ -48,7 +48,7 @@ def test_prompts_that_do_not_read_are_said_before_the_pipeline_is_loaded(tmp_pat
     [
         (("--backends", "cuda-magic"), "expected some of eager, tensorrt"),
         (("--backends", "eager"), "got eager for a bundle alone"),
-        (("--peers", "teacache"), "expected some of first-block-cache"),
+        (("--peers", "magic"), "expected some of first-block-cache"),
         (("--metrics", "beauty"), "expected some of psnr"),
         (("--solvers", "magic"), "expected default, euler"),
         (("--predictors", "magic"), "expected one of zeus"),

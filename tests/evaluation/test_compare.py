@@ -15,7 +15,7 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.compare import compare
 from zeus_trt.evaluation.memory import peak_memory_mib, reset_peak_memory
 from zeus_trt.evaluation.options import MeasureOptions
-from zeus_trt.evaluation.peers import Peer
+from zeus_trt.evaluation.peer import Peer
 from zeus_trt.evaluation.report import FILES
 from zeus_trt.evaluation.row import Times
 from zeus_trt.evaluation.subject import open_subject

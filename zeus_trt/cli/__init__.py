@@ -10,6 +10,7 @@ from zeus_trt.cli import (  # noqa: F401  (they add themselves)
     inspect,
     package,
     plan,
+    quantize,
     run,
 )
 from zeus_trt.cli.group import main

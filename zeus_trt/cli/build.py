@@ -38,7 +38,7 @@ def with_tensorrt_options(command):
 @click.argument("bundle", type=click.Path(path_type=Path))
 @click.option("--backend", required=True, help="tensorrt, tensorrt-rtx or aot-inductor.")
 @gpu_option
-@click.option("--precision", help="Refuse another than this one; engines have that of the graph.")
+@click.option("--precision", help="That of the graph to build.  [default: the bundle's first]")
 @range_option
 @click.option("--guidance/--no-guidance", default=None, help="Whether guidance doubles the batch.")
 @click.option("--model", type=click.Path(path_type=Path), help="The exported model; for aot-inductor.")

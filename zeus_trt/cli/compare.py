@@ -24,6 +24,7 @@ from zeus_trt.errors import escape
 @click.option("--steps", type=Numbers(1), default="50", show_default=True, help="Solver steps.")
 @click.option("--solvers", default="default", show_default=True, type=Names(), help="Such as euler,dpmpp-2m.")
 @click.option("--peers", type=Names(), default=(), help="Caches to compare with, such as taylorseer,pab or pab=3.")
+@click.option("--compose", is_flag=True, default=None, help="Also run each cache below each plan.")
 @click.option("--metrics", type=Names(), help="Some of psnr,ssim,latent-error,temporal,lpips (or lpips=squeeze),fid.")
 @click.option("--prompts", type=click.Path(path_type=Path), help="File with a prompt per line, for pipelines.")
 @click.option("--label", "--labels", "labels", type=Numbers(), help="Class of every image, or one each: 7 or 0,1.")
