@@ -57,6 +57,6 @@ docs: $(READY) types
 # The folders of the repository laid out as the package that they are installed as: mypy cannot see the mapping.
 types:
 	rm -rf .venv/types && mkdir -p .venv/types/zeus_trt
-	ln -s $(CURDIR)/zeus_trt/*.py $(CURDIR)/zeus_trt/cli $(addprefix $(CURDIR)/,zeus_graph export runtime evaluation calibration) .venv/types/zeus_trt/
+	ln -s $(CURDIR)/zeus_trt/*.py $(CURDIR)/zeus_trt/cli $(addprefix $(CURDIR)/,zeus_graph export runtime serving evaluation calibration) .venv/types/zeus_trt/
 
 .PHONY: demo docs test test-all test-lowest test-gpu lint format types

@@ -86,6 +86,11 @@ class Session:
         return getattr(self.engine, "backend", type(self.engine).__name__)
 
     @property
+    def device(self) -> torch.device | None:
+        """Where trajectories run; None for where their noise is."""
+        return self._device
+
+    @property
     def quantized(self) -> Denoiser:
         """The engine of the ``Q`` steps of plans: of the bundle's int8 or fp8 graph, opened when it is first read.
 

@@ -63,7 +63,7 @@ class Solver:
         with self._lock:  # traced once, not by every thread that asks
             found = self._remember(num_steps, begin, _freeze(schedule))
         if isinstance(found, UntraceableError):
-            raise found
+            raise UntraceableError(*found.args)  # a new one: what is remembered has no frames
         return found
 
     def choose(
@@ -127,7 +127,7 @@ class Solver:
         try:
             return trace(self.scheduler, num_steps, begin=begin, **arguments)
         except UntraceableError as error:
-            return error
+            return error.with_traceback(None)
 
 
 def _freeze(schedule: Mapping[str, Any] | None) -> _Schedule:

@@ -38,8 +38,9 @@ def test_help_imports_nothing_heavy():
 @pytest.mark.parametrize(
     ("folder", "forbidden"),
     [
-        ("zeus_graph", ("runtime", "export", "evaluation", "calibration")),
-        ("runtime", ("export", "evaluation", "calibration")),
+        ("zeus_graph", ("runtime", "serving", "export", "evaluation", "calibration")),
+        ("runtime", ("serving", "export", "evaluation", "calibration")),
+        ("serving", ("export", "evaluation", "calibration", "cli")),
         ("export", ("evaluation", "calibration")),
         ("evaluation", ("calibration",)),
     ],

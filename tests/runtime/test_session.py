@@ -1,7 +1,9 @@
 """What a trajectory can be asked for: schedules, starts, prompts, seeds; on toys, in both modes."""
 
 import copy
+import gc
 import pickle
+import weakref
 
 import diffusers
 import numpy as np
@@ -349,3 +351,14 @@ def test_a_start_of_some_strength_knows_where_it_begins():
     assert len(got.report.plan) == 12
     with pytest.raises(ZeusError, match=r"strength: got 0\.6 beside begin 3"):
         Start(clean, 3, strength=0.6)
+
+
+def test_a_session_keeps_nothing_of_a_trajectory_that_no_program_can_run():
+    session = make_session(scheduler=diffusers.EulerAncestralDiscreteScheduler())
+    for _ in range(2):  # the second one reads what is remembered of the first
+        noise = NOISE.clone()
+        alive = weakref.ref(noise)
+        session.generate(num_steps=5, ratio=1, noise=noise)
+        del noise
+        gc.collect()
+        assert alive() is None

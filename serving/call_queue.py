@@ -1,0 +1,85 @@
+"""Which rows go into the next call of the engine, and when."""
+
+from zeus_trt.serving.waiting_call import Caller, Key, Part, WaitingCall
+
+
+class CallQueue:
+    """The calls that wait, by key. It knows no thread and no clock: times are passed in.
+
+    A batch is ready when it is full, when no other caller is expected that could join it, or when its oldest call has
+    waited for ``max_wait``. Keys take turns: one that was served goes behind those that wait. Within a key the call
+    that is due first goes first, and takes as many rows as there is room for.
+
+    Args:
+        max_wait: Seconds that a batch with room waits for callers that are expected, and that a caller is expected.
+    """
+
+    def __init__(self, max_wait: float):
+        self._max_wait = max_wait
+        self._groups: dict[Key, list[WaitingCall]] = {}  # in the order of their turns
+        self._most: dict[Key, int] = {}
+        self._expected: dict[Caller, tuple[Key | None, float]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._groups.values()))
+
+    def expect(self, caller: Caller, key: Key | None, now: float) -> None:
+        """A caller will soon call again, as it did last (``key``) or in any way (None)."""
+        self._expected[caller] = key, now + self._max_wait
+
+    def forget(self, caller: Caller) -> list[WaitingCall]:
+        """A caller will not call again; returns its calls that waited, which are dropped."""
+        self._expected.pop(caller, None)
+        dropped = [call for calls in self._groups.values() for call in calls if call.caller is caller]
+        for call in dropped:
+            self._keep(call.key, [other for other in self._groups[call.key] if other is not call])
+        return dropped
+
+    def add(self, call: WaitingCall, most: int) -> bool:
+        """A call arrives; ``most`` is how many rows a batch of its key can have.
+
+        Returns:
+            Whether ``take`` or ``next_change`` may say something else now.
+        """
+        expected, _ = self._expected.pop(call.caller, (call.key, 0.0))
+        is_first = call.key not in self._groups
+        self._groups.setdefault(call.key, []).append(call)
+        self._most[call.key] = most
+        return is_first or expected != call.key or self.is_ready(call.key, call.arrived)
+
+    def is_ready(self, key: Key, now: float) -> bool:
+        """Whether the batch of a key shall not wait any longer."""
+        calls = self._groups.get(key, [])
+        if not calls:
+            return False
+        if sum(call.rows - call.taken for call in calls) >= self._most[key]:
+            return True
+        if min(call.arrived for call in calls) + self._max_wait <= now:
+            return True
+        return not any(at in (None, key) and now < until for at, until in self._expected.values())
+
+    def take(self, now: float) -> list[Part]:
+        """The rows of the next call of the engine; none if no batch is ready."""
+        self._expected = {caller: (key, until) for caller, (key, until) in self._expected.items() if now < until}
+        ready = next((key for key in self._groups if self.is_ready(key, now)), None)
+        if ready is None:
+            return []
+        calls, room, parts = self._groups.pop(ready), self._most[ready], []
+        for call in sorted(calls, key=lambda call: (call.due, call.arrived)):
+            if room:
+                parts.append(call.take(room))
+                room -= parts[-1].rows
+        self._keep(ready, [call for call in calls if call.taken < call.rows])
+        return parts
+
+    def next_change(self) -> float | None:
+        """When a batch may become ready although nobody calls; None if nothing waits."""
+        arrivals = [call.arrived + self._max_wait for calls in self._groups.values() for call in calls]
+        return min([*arrivals, *(until for _, until in self._expected.values())]) if arrivals else None
+
+    def _keep(self, key: Key, calls: list[WaitingCall]) -> None:
+        if calls:
+            self._groups[key] = calls
+        else:
+            self._groups.pop(key, None)
+            self._most.pop(key, None)

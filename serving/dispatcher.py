@@ -1,0 +1,228 @@
+"""Threads call an engine, and their calls meet."""
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.runtime.denoiser import Denoiser
+from zeus_trt.runtime.engines.named_inputs import spread_rows
+from zeus_trt.serving.call_queue import CallQueue
+from zeus_trt.serving.lane import Lane
+from zeus_trt.serving.report import Counters
+from zeus_trt.serving.ticket import EndedError, Ticket
+from zeus_trt.serving.waiting_call import Caller, Key, Part, WaitingCall
+
+PATIENCE = 60.0
+"""Seconds in which a call is due whose caller gave no deadline: so it is not overtaken for ever."""
+
+
+class Dispatcher:
+    """Gathers the calls of many threads, and calls the engines in a thread of its own.
+
+    Args:
+        open_lane: Gives the engine of a letter; called once per letter, in the thread that calls it first.
+        by_row: Names of the inputs with a row per image, the latents first and the timestep second.
+        max_wait: As in ``CallQueue``.
+        after_call: Called after every call of an engine, in the dispatcher's thread.
+    """
+
+    def __init__(
+        self,
+        open_lane: Callable[[str], Lane],
+        by_row: tuple[str, ...],
+        max_wait: float,
+        after_call: Callable[[], None] = lambda: None,
+    ):
+        self._open_lane, self._by_row, self._after_call = open_lane, by_row, after_call
+        self._queue = CallQueue(max_wait)
+        self._lanes: dict[str, Lane] = {}
+        self._opening = threading.Lock()
+        self._changed = threading.Condition()
+        self._here = threading.local()
+        self._is_closed = False
+        self._calls = self._rows = self._padding = 0
+        self._engine_seconds = 0.0
+        self._thread = threading.Thread(target=self._run, name="zeus-trt-dispatcher", daemon=True)
+        self._thread.start()
+
+    def call(self, letter: str, inputs: dict[str, Any]) -> torch.Tensor:
+        """Waits for the answer of an engine, (rows, ...).
+
+        Raises:
+            ZeusError: Inputs that disagree in their rows, or a closed dispatcher; and whatever the engine raises.
+        """
+        caller = getattr(self._here, "caller", None)
+        if caller is None:
+            caller = self._here.caller = Caller()
+        lane = self._choose_lane(letter)
+        ticket = caller if isinstance(caller, Ticket) else None
+        now = time.monotonic()
+        call = self._make_call(caller, letter, inputs, now, ticket.due if ticket else now + PATIENCE)
+        with self._changed:
+            if self._is_closed:
+                raise ZeusError("engine: got a call of a closed batcher; expected an open one. Make another.")
+            if ticket and ticket.is_over:
+                raise EndedError
+            if ticket and ticket.limit <= now:
+                raise ticket.refuse()
+            if self._queue.add(call, lane.most):
+                self._changed.notify()
+        output = call.wait(None if ticket is None or ticket.limit == math.inf else max(ticket.limit - now, 0.0))
+        if output is None:
+            assert ticket
+            call.finish(EndedError())
+            self.leave(ticket)
+            raise ticket.refuse()
+        return output
+
+    @contextmanager
+    def serve(self, caller: Caller) -> Iterator[None]:
+        """Calls of this thread within the block are those of ``caller``, which is expected to call soon."""
+        with self._changed:
+            self._queue.expect(caller, None, time.monotonic())
+        self._here.caller = caller
+        try:
+            yield
+        finally:
+            self._here.caller = None
+            self.leave(caller)
+
+    def leave(self, caller: Caller) -> None:
+        """A caller calls no more; a call of it that waits ends with ``EndedError``."""
+        with self._changed:
+            for call in self._queue.forget(caller):
+                call.finish(EndedError())
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Answers the calls that wait, and ends the thread."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def count(self, **others: int) -> Counters:
+        """The counters, with those of others."""
+        with self._changed:
+            return Counters(
+                calls=self._calls,
+                rows=self._rows,
+                padding=self._padding,
+                engine_seconds=self._engine_seconds,
+                waiting=len(self._queue),
+                **others,
+            )
+
+    def _choose_lane(self, letter: str) -> Lane:
+        if lane := self._lanes.get(letter):
+            return lane
+        with self._opening:
+            if letter not in self._lanes:
+                self._lanes[letter] = self._open_lane(letter)
+            return self._lanes[letter]
+
+    def _make_call(self, caller: Caller, letter: str, inputs: dict[str, Any], now: float, due: float) -> WaitingCall:
+        latents, timestep = self._by_row[:2]
+        tensors = {
+            name: value if isinstance(value, torch.Tensor) else torch.as_tensor(value) for name, value in inputs.items()
+        }
+        if missing := [name for name in (latents, timestep) if name not in tensors]:
+            raise ZeusError(f"engine: got no {missing[0]}; expected it. Pass each input by name.")
+        rows = len(tensors[latents]) if tensors[latents].ndim else 0
+        tensors[timestep] = spread_rows(tensors[timestep].float(), rows)
+        by_row = tuple(name for name in self._by_row if name in tensors)
+        if wrong := [name for name in by_row if tensors[name].shape[:1] != (rows,) or not rows]:
+            raise ZeusError(
+                f"{wrong[0]}: got the shape {tuple(tensors[wrong[0]].shape)}; expected {max(rows, 1)} rows, one per "
+                "row of the latents. Change it."
+            )
+        return WaitingCall(caller, _make_key(letter, tensors, by_row), tensors, by_row, now, due)
+
+    def _run(self) -> None:
+        while parts := self._await_batch():
+            self._answer(parts)
+            self._after_call()
+
+    def _await_batch(self) -> list[Part]:
+        """The rows of the next call; none at the end."""
+        with self._changed:
+            while True:
+                now = time.monotonic()
+                if parts := self._queue.take(math.inf if self._is_closed else now):
+                    return parts
+                if self._is_closed:
+                    return []
+                change = self._queue.next_change()
+                self._changed.wait(None if change is None else max(change - now, 0.0))
+
+    def _answer(self, parts: list[Part]) -> None:
+        lane = self._lanes[str(parts[0].call.key[0])]
+        rows, began = sum(part.rows for part in parts), time.monotonic()
+        error: BaseException | None = None
+        try:
+            output = lane.run(parts)
+            for part, answer in zip(parts, output.split([part.rows for part in parts]), strict=True):
+                part.call.answer(answer)
+        except BaseException as caught:
+            error = caught
+        now = time.monotonic()
+        with self._changed:
+            self._calls, self._rows = self._calls + 1, self._rows + rows
+            self._padding += lane.pad(rows)
+            self._engine_seconds += now - began
+            for part in parts:
+                self._settle(part.call, rows, is_shared=len(parts) > 1, seconds=now - began, error=error)
+
+    def _settle(
+        self, call: WaitingCall, rows: int, is_shared: bool, seconds: float, error: BaseException | None
+    ) -> None:
+        caller = call.caller
+        caller.calls, caller.rows = caller.calls + 1, caller.rows + rows
+        caller.shared_calls += is_shared
+        call.engine_seconds += seconds
+        if call.is_over or not (error or call.is_whole):
+            return
+        now = time.monotonic()
+        caller.wait_seconds += now - call.arrived - call.engine_seconds
+        if error:
+            self._queue.forget(caller)
+        else:
+            self._queue.expect(caller, call.key, now)
+        call.finish(error)
+
+
+def _make_key(letter: str, tensors: dict[str, torch.Tensor], by_row: tuple[str, ...]) -> Key:
+    ordered = sorted(tensors.items())
+    kinds = tuple((name, value.shape[name in by_row :], value.dtype, value.device) for name, value in ordered)
+    constant = tuple(_read_bytes(value) for name, value in ordered if name not in by_row)
+    return letter, kinds, constant
+
+
+def _read_bytes(value: torch.Tensor) -> bytes:
+    return value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+
+
+class SharedEngine:
+    """An engine whose calls meet those of other threads.
+
+    Args:
+        dispatcher: Gathers them.
+        letter: Which engine, ``F`` or ``Q``.
+        engine: The engine behind it, if it is open already; it says what it is.
+    """
+
+    def __init__(self, dispatcher: Dispatcher, letter: str, engine: Denoiser | None = None):
+        self._dispatcher, self._letter = dispatcher, letter
+        self.backend = getattr(engine, "backend", type(engine).__name__)
+        self.info = getattr(engine, "info", None)
+
+    def __call__(self, **inputs: torch.Tensor) -> torch.Tensor:
+        """As the engine's own call, (rows, ...)."""
+        return self._dispatcher.call(self._letter, inputs)
