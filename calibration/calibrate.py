@@ -110,11 +110,11 @@ class Task:
         check_nfe(nfe, program.num_evaluations)
         uniform = list_uniform(program.num_evaluations, nfe)
         affordable, before = self._count_affordable(nfe, len(uniform)), bench.calls
-        if self.quantized_cost is None:
-            found = search(program, stats, nfe, seed=self.seed)[:affordable]
-        else:
-            found = search_mixed(program, stats, budget, self.quantized_cost, seed=self.seed)[:affordable]
-        winner = _screen(bench, found, numbers["validation"])[0]
+        found = search(program, stats, nfe, seed=self.seed)
+        if self.quantized_cost is not None:  # the plans of one engine stay candidates
+            mixed = search_mixed(program, stats, budget, self.quantized_cost, seed=self.seed)
+            found = tuple(plan for pair in zip(mixed, found, strict=False) for plan in pair)
+        winner = _screen(bench, found[:affordable], numbers["validation"])[0]
         kept = _screen(bench, uniform, numbers["validation"])[:_UNIFORM]
         first, *second = (bench.measure(plan, numbers["validation"]) for plan in kept)
         kept = kept[:1] if second and second[0] < first - _CLOSE_DB else kept
