@@ -64,11 +64,11 @@ class SamplingProgram(json_file.Program):
             raise ValueError("its lists differ in length")
         rows = 2
         for k, matrix in enumerate(self.matrices):
-            if matrix.shape[1] != rows:
+            if matrix.shape[1] != rows or rows == 1:
                 raise ValueError(f"the shape of full step {k} does not follow from those before")
             rows = matrix.shape[0]
-            if (rows == 1) != (k == len(self.matrices) - 1):
-                raise ValueError(f"full step {k} has {rows} rows; the last one has one, all others more")
+        if rows != 1:
+            raise ValueError("the last matrix has more than one row")
 
     @property
     def nfe(self) -> int:

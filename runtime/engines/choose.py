@@ -65,7 +65,8 @@ def choose_engine(
         for name in BACKENDS if backend == "auto" else (backend,):
             try:
                 engine = _open(bundle, name, place, cuda_graph, trust, graph or precision)
-                engine.graph = graph
+                if graph:
+                    engine.graph = graph
             except ZeusError as error:
                 if isinstance(error, UntrustedError) and backend == "auto":
                     _log.warning("%s", error)
