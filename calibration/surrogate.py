@@ -74,7 +74,7 @@ class Surrogate:
         values, vectors = np.linalg.eigh(gram)
         kept = values > values[-1] * _RANK
         self._psi = np.ascontiguousarray(vectors[:, kept] * np.sqrt(values[kept]))
-        if noise is not None:  # a direction of its own for every step's error
+        if noise is not None:  # the error of every step gets a dimension
             self._errors = np.hstack([np.zeros_like(self._psi), np.diag(np.sqrt(noise))])
             self._psi = np.hstack([self._psi, np.zeros((len(noise), len(noise)))])
         self._program, self._feedback, self._order = program, feedback, order

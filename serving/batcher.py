@@ -50,7 +50,7 @@ class Batcher(AbstractContextManager):
             With a single size the load does not change the last bits of a result.
 
     Raises:
-        ZeusError: A number that is none of its kind, or sizes that the engine does not take.
+        ZeusError: A setting that is not a number in its range, or sizes that the engine does not take.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Batcher(AbstractContextManager):
 
         Raises:
             FullError: Too many requests wait.
-            ZeusError: The batcher is closed, or a time is none. Faults of other settings are those of the future.
+            ZeusError: The batcher is closed, or a time is not a number. The future raises errors of other settings.
         """
         for name, value in (("deadline", deadline), ("time_limit", time_limit)):
             if value is not None and (not is_finite(value) or value <= 0):

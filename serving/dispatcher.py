@@ -23,7 +23,7 @@ PATIENCE = 60.0
 
 
 class Dispatcher:
-    """Gathers the calls of many threads, and calls the engines in a thread of its own.
+    """Gathers the calls of many threads, and calls the engines in one thread.
 
     Args:
         open_lane: Gives the engine of a letter; called once per letter, in the thread that calls it first.

@@ -18,7 +18,7 @@ TYPES = {"float32": "FP32", "float64": "FP64", "int32": "INT32", "int64": "INT64
 
 
 def find_reason():
-    """Why there is no server for this Python, if there is none."""
+    """The reason why no server runs with this Python; empty if one does."""
     missing = [name for name in ("pytriton", "tritonclient", "grpc") if importlib.util.find_spec(name) is None]
     if missing:
         return f"{missing[0]} is missing: pip install nvidia-pytriton"
