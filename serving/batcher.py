@@ -114,9 +114,11 @@ class Batcher(AbstractContextManager):
         Args:
             conditioning: As in ``Session.generate``.
             scheduler: A diffusers scheduler to use instead of the session's.
-            deadline: Seconds from now; requests that are due earlier go first. By default all are due after a minute.
+            deadline: Seconds from now; requests that are due earlier go first. By default all are due after a minute. A
+                request that gives no plan gets the best of the bundle's calibrated plans that is expected to end in
+                time; beside ``min_psnr`` one of at least so much.
             time_limit: Seconds from now after which it fails.
-            **settings: As in ``Session.generate``: plan, steps, guidance, seed, mode, ``on_step`` ... Callbacks run in
+            **settings: As in ``Session.generate``: plan or ``min_psnr``, steps, guidance, seed, mode, ``on_step`` ... Callbacks run in
                 the thread of the request; one that raises fails this request.
 
         Returns:
