@@ -15,7 +15,7 @@ from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
 from zeus_trt.zeus_graph.counts import is_finite, show
 
 FOLDER = "plans"
-_NEAR = 0.1  # of the guidance scale that a plan was measured at
+_NEAR = 0.1 + 1e-9  # of the guidance scale that a plan was measured at
 
 
 @dataclass(frozen=True)

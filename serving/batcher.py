@@ -118,8 +118,8 @@ class Batcher(AbstractContextManager):
                 request that gives no plan gets the best of the bundle's calibrated plans that is expected to end in
                 time; beside ``min_psnr`` one of at least so much.
             time_limit: Seconds from now after which it fails.
-            **settings: As in ``Session.generate``: plan or ``min_psnr``, steps, guidance, seed, mode, ``on_step`` ... Callbacks run in
-                the thread of the request; one that raises fails this request.
+            **settings: As in ``Session.generate``: plan or ``min_psnr``, steps, guidance, seed, mode, ``on_step`` ...
+                Callbacks run in the thread of the request; one that raises fails this request.
 
         Returns:
             A future of the result, whose report is a ``ServedReport``. It can be cancelled until it is done: then the
