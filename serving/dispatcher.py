@@ -4,19 +4,19 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime import Result
 from zeus_trt.runtime.calls import Asked
 from zeus_trt.runtime.denoiser import Denoiser
 from zeus_trt.runtime.engines.named_inputs import spread_rows
 from zeus_trt.serving.call_queue import CallQueue
+from zeus_trt.serving.inline import Calls, Ending, Trajectory, send
 from zeus_trt.serving.lane import Lane
 from zeus_trt.serving.report import Counters
 from zeus_trt.serving.ticket import EndedError, Ticket
@@ -26,16 +26,7 @@ PATIENCE = 60.0
 """Seconds in which a call is due whose caller gave no deadline: so it is not overtaken for ever."""
 
 
-Calls = Generator[Asked, torch.Tensor, Result]
-Ending = Callable[[Ticket, Result | BaseException], None]
-
-
-class Trajectory(NamedTuple):
-    """A trajectory that runs in the dispatcher's thread: its calls, and what is called at its end."""
-
-    ticket: Ticket
-    calls: Calls
-    end: Ending
+_RECENT = 0.05  # weight of a call in the mean of the last ones
 
 
 class Dispatcher:
@@ -63,7 +54,7 @@ class Dispatcher:
         self._here = threading.local()
         self._is_closed = False
         self._calls = self._rows = self._padding = 0
-        self._engine_seconds = 0.0
+        self._engine_seconds = self._pace = 0.0
         self._thread = threading.Thread(target=self._run, name="zeus-trt-dispatcher", daemon=True)
         self._thread.start()
 
@@ -139,6 +130,11 @@ class Dispatcher:
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
+    def measure_call(self) -> float:
+        """Seconds that calls took of late, with their waiting; 0 at first."""
+        with self._changed:
+            return self._pace
+
     def count(self, **others: int) -> Counters:
         """The counters, with those of others."""
         with self._changed:
@@ -147,7 +143,7 @@ class Dispatcher:
                 rows=self._rows,
                 padding=self._padding,
                 engine_seconds=self._engine_seconds,
-                waiting=len(self._queue),
+                waiting=len(self._queue) + len(self._begun) + len(self._resumed),
                 **others,
             )
 
@@ -191,7 +187,7 @@ class Dispatcher:
                 self._go_on(self._begun.popleft(), next)
             while self._resumed:
                 trajectory, call = self._resumed.popleft()
-                self._go_on(trajectory, lambda calls, call=call: _send(calls, call))
+                self._go_on(trajectory, lambda calls, call=call: send(calls, call))
             if parts := self._await_batch():
                 self._answer(parts)
             elif self._is_closed and not self._resumed:
@@ -257,20 +253,14 @@ class Dispatcher:
         if call.is_over or not (error or call.is_whole):
             return
         now = time.monotonic()
+        took = now - call.arrived
+        self._pace += (took - self._pace) * (_RECENT if self._pace else 1.0)
         caller.wait_seconds += now - call.arrived - call.engine_seconds
         if error:
             self._queue.forget(caller)
         else:
             self._queue.expect(caller, call.key, now)
         call.finish(error)
-
-
-def _send(calls: Calls, call: WaitingCall) -> Asked:
-    try:
-        output = call.read()
-    except BaseException as error:
-        return calls.throw(error)
-    return calls.send(output)
 
 
 def _make_key(letter: str, tensors: dict[str, torch.Tensor], by_row: tuple[str, ...]) -> Key:
