@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 
 from zeus_trt.serving.image_model import Made, encode_png
-from zeus_trt.serving.image_request import ImageRequest
+from zeus_trt.serving.generation_request import GenerationRequest
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -22,7 +22,7 @@ _REPORTED = (
 )  # fmt: skip
 
 
-def describe_result(asked: ImageRequest, made: Made) -> dict[str, Any]:
+def describe_result(asked: GenerationRequest, made: Made) -> dict[str, Any]:
     """The body of an answer: OpenAI's fields, the seed that was used, and the report of the run."""
     report = asdict(made.report)
     return {

@@ -18,7 +18,7 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.serving.answers import describe_result, wait_for
 from zeus_trt.serving.event_stream import EventStream
 from zeus_trt.serving.http_errors import RefusedError, describe_error, describe_status
-from zeus_trt.serving.image_request import ImageRequest, Limits, make_schema, read_image_request
+from zeus_trt.serving.generation_request import GenerationRequest, Limits, make_schema, read_request
 from zeus_trt.serving.metrics import Metrics
 from zeus_trt.serving.service import Service
 
@@ -110,7 +110,7 @@ def _add_pictures(app: FastAPI, service: Service, limits: Limits, metrics: Metri
         return stream.respond()
 
 
-async def _read(request: Request, limits: Limits) -> ImageRequest:
+async def _read(request: Request, limits: Limits) -> GenerationRequest:
     """Reads and checks the body; a browser sends no JSON to another site unasked."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
@@ -128,7 +128,7 @@ async def _read(request: Request, limits: Limits) -> ImageRequest:
         raise RefusedError(
             408, "slow_request", f"request: got no end within {limits.body_seconds:g} s; expected one. Send it faster."
         ) from error
-    return read_image_request(content, limits)
+    return read_request(content, limits)
 
 
 def _add_states(app: FastAPI, service: Service, metrics: Metrics, key: Any) -> None:

@@ -13,8 +13,9 @@ from zeus_trt.pictures import to_images
 from zeus_trt.runtime import Report, Result, Session, draw_noise
 from zeus_trt.runtime.steppers import Step
 from zeus_trt.serving.batcher import Batcher
-from zeus_trt.serving.image_request import ImageRequest
+from zeus_trt.serving.generation_request import GenerationRequest
 from zeus_trt.serving.report import Counters
+from zeus_trt.zeus_graph import PRESETS
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -44,7 +45,7 @@ class ImageModel(Protocol):
         """What a client has to know of it, as JSON data."""
         ...
 
-    def submit(self, asked: ImageRequest, time_limit: float, on_step: OnStep | None = None) -> "Future[Made]":
+    def submit(self, asked: GenerationRequest, time_limit: float, on_step: OnStep | None = None) -> "Future[Made]":
         """Takes a request.
 
         Args:
@@ -104,7 +105,7 @@ class BundleModel:
             "guidance_scale": self._guidance_scale,
         }
 
-    def submit(self, asked: ImageRequest, time_limit: float, on_step: OnStep | None = None) -> "Future[Made]":
+    def submit(self, asked: GenerationRequest, time_limit: float, on_step: OnStep | None = None) -> "Future[Made]":
         for name in ("prompt", "negative_prompt"):
             if getattr(asked, name):
                 raise ZeusError(f"{name}: got it for a model without prompts; expected a label. Leave it out.")
@@ -129,7 +130,7 @@ class BundleModel:
         self._batcher.close(cancel)
         self._session.close()
 
-    def _draw(self, asked: ImageRequest) -> torch.Tensor | None:
+    def _draw(self, asked: GenerationRequest) -> torch.Tensor | None:
         """Noise of the size that is asked for."""
         axes = self._session.bundle.manifest.latents.axes[2:]
         size = asked.shape or self._size[1:]
@@ -168,12 +169,10 @@ def _finish(result: Result) -> Made:
     return Made(to_images(result.latents), result.report)
 
 
-def _choose(asked: ImageRequest) -> Mapping[str, Any]:
+def _choose(asked: GenerationRequest) -> Mapping[str, Any]:
     """The plan, in the words of ``Session.generate``."""
     if asked.plan is None:
-        return {"ratio": asked.ratio}
-    from zeus_trt.zeus_graph import PRESETS
-
+        return {"ratio": asked.ratio, "min_psnr": asked.min_psnr}
     return {"preset": asked.plan} if asked.plan in PRESETS else {"plan": asked.plan}
 
 

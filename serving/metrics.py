@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from zeus_trt.runtime import Report
-from zeus_trt.serving.image_request import ImageRequest
+from zeus_trt.serving.generation_request import GenerationRequest
 from zeus_trt.serving.service import Service
 
 _GAUGES = {
@@ -66,7 +66,7 @@ class Metrics:
         """Counts an answer."""
         self._answers.labels(str(status)).inc()
 
-    def note_result(self, asked: ImageRequest, report: Report, seconds: float) -> None:
+    def note_result(self, asked: GenerationRequest, report: Report, seconds: float) -> None:
         """Counts a result."""
         self._seconds.observe(seconds)
         self._plans.labels(_name_plan(asked)).inc()
@@ -78,7 +78,7 @@ class Metrics:
         return generate_latest(self._registry)
 
 
-def _name_plan(asked: ImageRequest) -> str:
+def _name_plan(asked: GenerationRequest) -> str:
     """A name of few that there are: clients must not make new ones."""
     if asked.plan:
         return asked.plan if asked.plan.islower() else "letters"

@@ -12,12 +12,14 @@ from zeus_trt.cli import (  # noqa: F401  (they add themselves)
     plan,
     quantize,
     run,
+    serve,
 )
 from zeus_trt.cli.group import main
 from zeus_trt.cli.trust import add_trust_option
 
 add_trust_option(
-    build.build, calibrate.calibrate, compare.compare, gate.gate, inspect.inspect, package.package, run.run
+    build.build, calibrate.calibrate, compare.compare, gate.gate, inspect.inspect, package.package, run.run,
+    serve.serve,
 )
 
 __all__ = ["main"]

@@ -14,7 +14,7 @@ DEFAULT_STEPS = 50
 
 _ADVICE = "Change the request."
 _SIZE = re.compile(r"([1-9][0-9]{0,5})x([1-9][0-9]{0,5})")
-_FIELD = re.compile(r"(?:at|unknown field|required field) ([a-z_]+)")
+_FIELD = re.compile(r"\((?:unknown field |.* at )([a-z_]+)")
 _OURS = {"num_steps": "steps", "class_labels": "label", "labels": "label", "prompts": "prompt", "deadline": "deadline_ms"}
 _PLAN = re.compile(r"[FQXRfqxr]+")
 
@@ -51,7 +51,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class ImageRequest:
+class GenerationRequest:
     """A request for pictures: the fields of OpenAI's images API, and ours.
 
     Args:
@@ -100,7 +100,7 @@ class ImageRequest:
         """One per picture."""
         return [(self.seed or 0) + k for k in range(self.n)]
 
-    def check(self, limits: Limits) -> "ImageRequest":
+    def check(self, limits: Limits) -> "GenerationRequest":
         """The request with its seed and steps chosen.
 
         Raises:
@@ -137,8 +137,9 @@ class ImageRequest:
         """A plan is letters or a preset: a client names no file."""
         if self.plan is None:
             return
-        if self.ratio is not None:
-            raise ZeusError("plan: got one beside a ratio; expected one of the two. Leave the other out.")
+        for name in ("ratio", "min_psnr"):
+            if getattr(self, name) is not None:
+                raise ZeusError(f"plan: got one beside {name}; expected one of the two. Leave the other out.")
         if self.plan not in PRESETS and not _PLAN.fullmatch(self.plan):
             raise ZeusError(
                 f"plan: got {show(self.plan)}; expected letters such as FFXRF, or one of {', '.join(PRESETS)}. "
@@ -156,7 +157,7 @@ class ImageRequest:
             )
 
 
-def read_image_request(body: bytes, limits: Limits) -> ImageRequest:
+def read_request(body: bytes, limits: Limits) -> GenerationRequest:
     """Reads a request.
 
     Args:
@@ -164,9 +165,9 @@ def read_image_request(body: bytes, limits: Limits) -> ImageRequest:
         limits: The most of everything.
 
     Raises:
-        ZeusError: No strict JSON, an unknown field, a value of another type, or as ``ImageRequest.check``.
+        ZeusError: No strict JSON, an unknown field, a value of another type, or as ``GenerationRequest.check``.
     """
-    return strict_json.parse(body, ImageRequest, "request", advice=_ADVICE).check(limits)
+    return strict_json.parse(body, GenerationRequest, "request", advice=_ADVICE).check(limits)
 
 
 def find_field(error: ZeusError) -> str | None:
@@ -177,12 +178,12 @@ def find_field(error: ZeusError) -> str | None:
         found = _FIELD.search(text)
         return found[1] if found else None
     name = _OURS.get(name, name)
-    return name if name in ImageRequest.__dataclass_fields__ else None
+    return name if name in GenerationRequest.__dataclass_fields__ else None
 
 
 def make_schema() -> dict[str, Any]:
     """The JSON schema of a request."""
     import msgspec
 
-    _, found = msgspec.json.schema_components([ImageRequest], ref_template="#/{name}")
-    return found["ImageRequest"]
+    _, found = msgspec.json.schema_components([GenerationRequest], ref_template="#/{name}")
+    return found["GenerationRequest"]
