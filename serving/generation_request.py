@@ -15,7 +15,13 @@ DEFAULT_STEPS = 50
 _ADVICE = "Change the request."
 _SIZE = re.compile(r"([1-9][0-9]{0,5})x([1-9][0-9]{0,5})")
 _FIELD = re.compile(r"\((?:unknown field |.* at )([a-z_]+)")
-_OURS = {"num_steps": "steps", "class_labels": "label", "labels": "label", "prompts": "prompt", "deadline": "deadline_ms"}
+_OURS = {
+    "num_steps": "steps",
+    "class_labels": "label",
+    "labels": "label",
+    "prompts": "prompt",
+    "deadline": "deadline_ms",
+}
 _PLAN = re.compile(r"[FQXRfqxr]+")
 
 

@@ -18,7 +18,13 @@ from zeus_trt.cli.group import main
 from zeus_trt.cli.trust import add_trust_option
 
 add_trust_option(
-    build.build, calibrate.calibrate, compare.compare, gate.gate, inspect.inspect, package.package, run.run,
+    build.build,
+    calibrate.calibrate,
+    compare.compare,
+    gate.gate,
+    inspect.inspect,
+    package.package,
+    run.run,
     serve.serve,
 )
 
