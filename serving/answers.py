@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 
-from zeus_trt.serving.image_model import Made, encode_png
 from zeus_trt.serving.generation_request import GenerationRequest
+from zeus_trt.serving.image_model import Made, encode_png
 
 if TYPE_CHECKING:
     from PIL import Image

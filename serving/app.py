@@ -5,9 +5,8 @@ import hashlib
 import hmac
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from importlib.resources import files
-from typing import Annotated, Any
+from typing import Any
 
 import anyio
 from fastapi import Depends, FastAPI, Request, Response
@@ -19,8 +18,8 @@ from starlette.requests import ClientDisconnect
 from zeus_trt.errors import ZeusError
 from zeus_trt.serving.answers import describe_result, wait_for
 from zeus_trt.serving.event_stream import EventStream
-from zeus_trt.serving.http_errors import RefusedError, describe_error, describe_status
 from zeus_trt.serving.generation_request import GenerationRequest, Limits, make_schema, read_request
+from zeus_trt.serving.http_errors import RefusedError, describe_error, describe_status
 from zeus_trt.serving.metrics import Metrics
 from zeus_trt.serving.service import Service
 

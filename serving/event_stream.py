@@ -15,9 +15,9 @@ from starlette.types import Receive, Scope, Send
 from zeus_trt.pictures import to_images
 from zeus_trt.runtime.steppers import Step
 from zeus_trt.serving.answers import encode_base64
+from zeus_trt.serving.generation_request import GenerationRequest
 from zeus_trt.serving.http_errors import describe_error
 from zeus_trt.serving.image_model import Made
-from zeus_trt.serving.generation_request import GenerationRequest
 from zeus_trt.serving.service import Service
 
 _MOST_WAITING = 8  # events that a slow client has not read; further previews are left out

@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from typing import Any
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.serving.image_model import ImageModel, Made, OnStep
 from zeus_trt.serving.generation_request import GenerationRequest
+from zeus_trt.serving.image_model import ImageModel, Made, OnStep
 from zeus_trt.serving.report import Counters
 
 _NOW = ("queued", "active", "waiting")  # the rest only grows
