@@ -67,7 +67,7 @@ class GenerationRequest:
         size: ``WIDTHxHEIGHT`` in pixels, or ``auto``.
         response_format: ``b64_json``: PNGs in base64.
         seed: Picture k has the noise of seed + k; a random one by default.
-        steps: Solver steps; by default as many as ``plan`` has, else 50.
+        steps: Solver steps; by default as many as ``plan`` has, else 50 or the limit.
         ratio: Skipped steps after each full one; 3 by default.
         plan: Letters such as ``FFFXRF``, or ``medium``, ``fast`` or ``turbo``, instead of ``ratio``.
         min_psnr: Floor of quality in dB: a calibrated plan with at least that is chosen.
@@ -116,7 +116,7 @@ class GenerationRequest:
         self._check_plan()
         steps = self.steps
         if steps is None:
-            steps = len(self.plan) if self.plan and self.plan not in PRESETS else DEFAULT_STEPS
+            steps = len(self.plan) if self.plan and self.plan not in PRESETS else min(DEFAULT_STEPS, limits.steps)
         check_count("steps", steps, 1, limits.steps)
         if self.ratio is not None:
             check_count("ratio", self.ratio, 0, limits.steps)

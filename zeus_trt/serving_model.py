@@ -46,9 +46,12 @@ class ServedModel:
         session = Session(Bundle.open(self.model), backend=self.backend, device=self.device)
         manifest = session.bundle.manifest
         scale = choose_guidance(None, manifest.labels is not None)
+        labels = session.label_images(None, 1)
         make = partial(BundleModel, session, scale, max_rows=self.max_rows, max_wait=self.max_wait)
         try:
-            return make(max_queue=self.max_queue)
+            model = make(max_queue=self.max_queue)
+            session.generate(labels, num_steps=1)  # what is read or compiled at the first call is ready then
+            return model
         except ZeusError:
             session.close()
             raise
