@@ -4,11 +4,10 @@ import asyncio
 import base64
 import contextlib
 import time
-from concurrent.futures import Future
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from zeus_trt.serving.generation_request import GenerationRequest
 from zeus_trt.serving.image_model import Made, encode_png
@@ -16,8 +15,9 @@ from zeus_trt.serving.image_model import Made, encode_png
 if TYPE_CHECKING:
     from PIL import Image
 
+T = TypeVar("T")
 _REPORTED = (
-    "plan", "nfe", "mode", "backend", "predictor", "total_seconds", "engine_seconds", "queue_seconds", "wait_seconds",
+    "plan", "plan_reason", "nfe", "mode", "backend", "predictor", "total_seconds", "engine_seconds", "queue_seconds", "wait_seconds",
     "shared_calls", "mean_rows", "speedup_bound",
 )  # fmt: skip
 
@@ -40,25 +40,27 @@ def encode_base64(image: "Image.Image") -> str:
     return base64.b64encode(encode_png(image)).decode("ascii")
 
 
-async def wait_for(future: "Future[Made]", request: Request) -> Made | None:
-    """The result; None if the client closes the connection before, which cancels the request.
+async def wait_for(waiting: "asyncio.Future[T]", request: Request) -> T:
+    """The result of ``waiting``, which is cancelled if the client closes the connection before it is there.
 
     Raises:
+        ClientDisconnect: The client is gone.
         Exception: That of the future.
     """
-    wrapped = asyncio.wrap_future(future)
-    watch = asyncio.ensure_future(wait_until_gone(request))
+    watch = asyncio.ensure_future(_wait_until_gone(request))
     try:
-        await asyncio.wait({wrapped, watch}, return_when=asyncio.FIRST_COMPLETED)
-        return await wrapped if wrapped.done() else None
+        await asyncio.wait({waiting, watch}, return_when=asyncio.FIRST_COMPLETED)
+        if not waiting.done():
+            raise ClientDisconnect
+        return await waiting
     finally:
+        waiting.cancel()
         watch.cancel()
-        wrapped.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await watch
 
 
-async def wait_until_gone(request: Request) -> None:
+async def _wait_until_gone(request: Request) -> None:
     """Returns when the client closes the connection; the body must have been read."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

@@ -1,5 +1,6 @@
 """The service over HTTP. It needs FastAPI."""
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -88,9 +89,7 @@ def _add_pictures(app: FastAPI, service: Service, limits: Limits, metrics: Metri
             return describe_result(asked, made)
 
         if not asked.stream:
-            made = await wait_for(service.submit(asked, limits.seconds), request)
-            if made is None:
-                return Response(status_code=_GONE)
+            made = await wait_for(asyncio.wrap_future(service.submit(asked, limits.seconds)), request)
             metrics.note_answer(200)
             return JSONResponse(await anyio.to_thread.run_sync(note, made))
         if len(open_streams) >= limits.streams:

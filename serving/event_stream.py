@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from zeus_trt.pictures import to_images
 from zeus_trt.runtime.steppers import Step
-from zeus_trt.serving.answers import encode_base64
+from zeus_trt.serving.answers import encode_base64, wait_for
 from zeus_trt.serving.generation_request import GenerationRequest
 from zeus_trt.serving.http_errors import describe_error
 from zeus_trt.serving.image_model import Made
@@ -46,11 +46,12 @@ class EventStream:
         """Submits the request, and waits for its first step.
 
         Raises:
+            ClientDisconnect: The client is gone.
             Exception: That of the request, if it fails before that.
         """
         self._future = service.submit(asked, self._seconds, self._note)
         self._future.add_done_callback(lambda done: self._put(None))
-        self._first = await self._events.get()
+        self._first = await wait_for(asyncio.ensure_future(self._events.get()), request)
         if self._first is None:
             await asyncio.wrap_future(self._future)
 

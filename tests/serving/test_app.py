@@ -48,9 +48,7 @@ def test_a_picture_is_that_of_the_session(digits_bundle, open_session):
     served = Service(lambda: BundleModel(session, 2.0, batch_sizes=[2]))
     with TestClient(create_app(served)) as client:
         answer = client.post(POST, json={"label": 7, "steps": 6, "ratio": 2, "seed": 5}).json()
-    expected = session.generate(
-        {"class_labels": torch.tensor([7])}, num_steps=6, ratio=2, seed=[5], guidance_scale=2.0
-    )
+    expected = session.generate({"class_labels": torch.tensor([7])}, num_steps=6, ratio=2, seed=[5], guidance_scale=2.0)
     picture = read_picture(answer["data"][0])
     assert picture.tobytes() == to_images(expected.latents)[0].tobytes()
     assert answer["report"]["plan"] == expected.report.plan
@@ -94,7 +92,7 @@ def test_openai_clients_may_send_their_fields(client):
         ({"response_format": "url"}, "response_format", "b64_json"),
         ({"deadline_ms": 0}, "deadline_ms", "above 0"),
         ({"guidance_scale": -3}, "guidance_scale", "expected"),
-        ({"min_psnr": 30}, None, "expected"),
+        ({"min_psnr": 30, "plan": "FF"}, "plan", "beside"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_sentence(client, body, param, words):
@@ -137,6 +135,12 @@ def test_a_stream_shows_every_step_and_the_picture(client):
     assert last["type"] == "image_generation.completed"
     pixels = [torch.tensor(list(read_picture(one).tobytes())).int() for one in (last, alone["data"][0])]
     assert (pixels[0] - pixels[1]).abs().max() <= 1  # a step at a time, and not as a program
+
+
+def test_a_floor_of_quality_is_kept_without_calibrated_plans(client):
+    report = client.post(POST, json={"min_psnr": 30, "steps": 5}).json()["report"]
+    assert report["plan"] == "FFFFF"
+    assert report["plan_reason"]
 
 
 def test_states_and_metrics(client, service):
