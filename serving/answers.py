@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _REPORTED = (
-    "plan", "plan_reason", "nfe", "mode", "backend", "predictor", "total_seconds", "engine_seconds", "queue_seconds", "wait_seconds",
-    "shared_calls", "mean_rows", "speedup_bound",
+    "plan", "reason", "nfe", "mode", "backend", "predictor", "total_seconds", "engine_seconds", "queue_seconds",
+    "wait_seconds", "shared_calls", "mean_rows", "speedup_bound",
 )  # fmt: skip
 
 

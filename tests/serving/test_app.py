@@ -140,7 +140,7 @@ def test_a_stream_shows_every_step_and_the_picture(client):
 def test_a_floor_of_quality_is_kept_without_calibrated_plans(client):
     report = client.post(POST, json={"min_psnr": 30, "steps": 5}).json()["report"]
     assert report["plan"] == "FFFFF"
-    assert report["plan_reason"]
+    assert "every step is full" in report["reason"]
 
 
 def test_states_and_metrics(client, service):

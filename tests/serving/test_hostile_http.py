@@ -15,8 +15,8 @@ from zeus_trt.serving.generation_request import Limits
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 VALUES = (
-    0, -1, 1, 2, 9, 10**9, 10**30, -(10**30), 0.5, 1e308, -0.0, True, None, "", "x" * 5000, "7", "\x00", "\ud7ff", "../..",
-    [], [1], {}, {"a": {"b": []}}, "FFXRF", "fast", "a.json", "8x8", "0x0", "99999x99999", "url", "b64_json", "auto",
+    0, -1, 1, 2, 9, 10**9, 10**30, -(10**30), 0.5, 1e308, -0.0, True, None, "", "x" * 5000, "7", "\x00", "\ud7ff",
+    "../..", [], [1], {}, {"a": {"b": []}}, "FFXRF", "fast", "a.json", "8x8", "0x0", "99999x99999", "url", "auto",
 )  # fmt: skip
 NAMES = (
     "prompt", "label", "n", "size", "response_format", "seed", "steps", "ratio", "plan", "min_psnr", "deadline_ms",
