@@ -49,7 +49,8 @@ async def wait_for(waiting: "asyncio.Future[T]", request: Request) -> T:
     """
     watch = asyncio.ensure_future(_wait_until_gone(request))
     try:
-        await asyncio.wait({waiting, watch}, return_when=asyncio.FIRST_COMPLETED)
+        both: set[asyncio.Future[Any]] = {waiting, watch}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         if not waiting.done():
             raise ClientDisconnect
         return await waiting

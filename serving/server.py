@@ -8,6 +8,7 @@ from ipaddress import ip_address
 from types import FrameType
 
 import uvicorn
+from uvicorn.main import STARTUP_FAILURE
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.serving.app import create_app
@@ -75,7 +76,7 @@ def run_server(service: Service, address: Address, limits: Limits) -> None:
     try:
         server.run()
     except SystemExit as error:
-        if error.code == uvicorn.main.STARTUP_FAILURE:
+        if error.code == STARTUP_FAILURE:
             raise ZeusError(
                 f"port: got {address.port} of {address.host}, which does not open; expected a free one. Change it."
             ) from error

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -15,7 +16,8 @@ from http_service import POST, make_service, run_in_thread
 
 from zeus_trt.cli import main
 from zeus_trt.errors import ZeusError
-from zeus_trt.serving.server import Address
+from zeus_trt.serving.generation_request import Limits
+from zeus_trt.serving.server import Address, run_server
 
 
 def start(bundle, *options):
@@ -88,6 +90,11 @@ def test_only_bundles_are_served(tmp_path):
     done = CliRunner().invoke(main, ["serve", str(tmp_path / "none")])
     assert done.exit_code == 1
     assert "expected a bundle" in done.output
+
+
+def test_a_port_that_is_taken_is_said():
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ZeusError, match="expected a free one"):
+        run_server(make_service(), Address(port=taken.getsockname()[1]), Limits())
 
 
 def test_a_client_that_leaves_cancels_its_request():

@@ -8,6 +8,8 @@ from zeus_trt.cli.command import say
 from zeus_trt.cli.group import main
 from zeus_trt.cli.options import Number
 
+_LIMITS = ("images", "steps", "pixels", "streams", "seconds")
+
 _count = click.IntRange(1)
 
 
@@ -27,7 +29,7 @@ _count = click.IntRange(1)
 @click.option("--max-pixels", type=_count, default=2048 * 2048, show_default=True, help="Pixels of a picture.")
 @click.option("--max-streams", type=_count, default=64, show_default=True, help="Requests that stream at a time.")
 @click.option("--max-seconds", type=Number(0.1), default=300, show_default=True, help="Time limit of a request.")
-def serve(model, host, port, api_key, public, max_images, max_steps, max_pixels, max_streams, max_seconds, **options):
+def serve(model, **options) -> dict:
     """Serve MODEL, a bundle, over HTTP: pictures, progress, metrics, and a page to try it.
 
     SIGTERM and Ctrl-C end it after the requests that run; SIGHUP opens the bundle anew.
@@ -38,8 +40,8 @@ def serve(model, host, port, api_key, public, max_images, max_steps, max_pixels,
     from zeus_trt.serving.generation_request import Limits
     from zeus_trt.serving.server import Address, run_server
 
-    address = Address(host, port, api_key, public)
-    limits = Limits(max_images, max_steps, max_pixels, streams=max_streams, seconds=max_seconds)
+    address = Address(options.pop("host"), options.pop("port"), options.pop("api_key"), options.pop("public"))
+    limits = Limits(**{name: options.pop(f"max_{name}") for name in _LIMITS})
     service = ServedModel(model, **options).open_service()
     say(f"serves {service.model.describe()['model']} by {service.model.describe()['backend']}; Ctrl-C ends it")
     run_server(service, address, limits)
