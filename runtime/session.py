@@ -99,12 +99,7 @@ class Session:
         """
         with self._lock:
             if self._quantized is None:
-                if (precision := self.bundle.manifest.quantized) is None:
-                    raise ZeusError(
-                        f"plan: got Q for {self.bundle.path}, which has no quantized graph; expected one in int8 or "
-                        f"fp8. Add it: zeus-trt quantize {self.bundle.path}. Or write F."
-                    )
-                self._quantized, _reason = self._open(precision)
+                self._quantized, _reason = self._open(self.bundle.find_quantized())
             return self._quantized
 
     def begin(self, num_steps: int, strength: float) -> int:

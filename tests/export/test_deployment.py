@@ -36,6 +36,11 @@ def bundle(tmp_path):
     return write_bundle(tmp_path / "bundle", fp16=0.2)
 
 
+@pytest.fixture
+def quantized(tmp_path):
+    return write_bundle(tmp_path / "quantized", int8=0.2)
+
+
 def list_files(folder):
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
@@ -79,6 +84,53 @@ def test_another_precision_is_packaged(bundle, tmp_path):
     assert "`graphs/fp16/denoiser.onnx`" in (tmp_path / "deploy" / README).read_text()
 
 
+def make_spec(bundle, backend="aot-inductor", precision=Precision.FP32, **changes):
+    graph, weights = digest_model(Bundle.open(bundle).manifest, backend, precision)
+    own = {"backend": backend, "precision": precision, "graph_sha256": graph, "weights_sha256": weights}
+    return replace(SPEC, **{**own, **changes})
+
+
+def write_mixed(folder):
+    (folder / "mixed.json").write_text('{"format": 1, "steps": "FQXRF"}')
+    return {"plans": [folder / "mixed.json"]}
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "tensorrt-rtx"])
+def test_a_plan_with_q_brings_both_engines(quantized, tmp_path, backend):
+    for precision in Precision.FP32, Precision.INT8:
+        write_engine(quantized, make_spec(quantized, backend, precision), precision.encode())
+    output = tmp_path / "deploy"
+    made = write_deployment(quantized, output, backend, steps=(STEPS,), ratios=(0,), **write_mixed(tmp_path))
+    assert [program.steps for program in made] == ["FFFFF", "FQXRF"]
+    text = (output / README).read_text()
+    assert "zeus_trt::EnginePair both(engine, quantized)" in text
+    assert check_sums(output)
+    places = ("engine", "quantized") if backend == "tensorrt-rtx" else ("graphs/fp32", "graphs/int8")
+    assert all(f"| `{place}/denoiser." in text for place in places)
+    names = [[path.name for path in sorted((output / place).iterdir())] for place in places]
+    assert names[0] == names[1]
+    assert len(names[0]) == 2
+    if backend == "tensorrt-rtx":
+        assert [(output / place / "denoiser.engine").read_bytes() for place in places] == [b"fp32", b"int8"]
+    write_deployment(quantized, output, backend, steps=(STEPS,), ratios=(0,), overwrite=True)
+    assert not (output / places[1]).exists()  # no program calls it
+
+
+@pytest.mark.parametrize(
+    ("fixture", "backend", "words"),
+    [
+        ("bundle", "onnxruntime", "no quantized graph; expected one in int8 or fp8. Add it: zeus-trt quantize"),
+        ("quantized", "tensorrt-rtx", "expected one of tensorrt-rtx in int8"),
+        ("quantized", "tensorrt-rtx", "--backend tensorrt-rtx --precision int8`"),
+        ("quantized", "aot-inductor", "got int8 for aot-inductor"),
+    ],
+)
+def test_a_plan_with_q_needs_both_engines(request, tmp_path, fixture, backend, words):
+    source = request.getfixturevalue(fixture)
+    write_engine(source, make_spec(source, backend))
+    assert words in refuse(source, tmp_path / "deploy", backend, **write_mixed(tmp_path))
+
+
 def refuse(bundle, output, backend="onnxruntime", **options) -> str:
     with pytest.raises(ZeusError) as error:
         write_deployment(bundle, output, backend, **{"steps": (STEPS,), "ratios": (2,), **options})
@@ -94,8 +146,6 @@ def test_what_cannot_be_packaged_is_refused_and_leaves_nothing(bundle, tmp_path)
     assert "expected one of these" in refuse(bundle, output, precision="int8")
     (tmp_path / "5-r2.json").write_text('{"format": 1, "steps": "FFXRF"}')
     assert "two programs of the name 5-r2" in refuse(bundle, output, plans=[tmp_path / "5-r2.json"])
-    (tmp_path / "quantized.json").write_text('{"format": 1, "steps": "FQXRF"}')
-    assert "which has Q steps" in refuse(bundle, output, plans=[tmp_path / "quantized.json"])
     write_calibrated(tmp_path / "plan.json")
     assert "model weights" in refuse(bundle, output, plans=[tmp_path / "plan.json"])
     edit_json(bundle / "manifest.json", unsteppable="it is odd")
@@ -117,12 +167,6 @@ def test_options_of_the_other_form_are_refused(tmp_path, words, said):
     done = CliRunner().invoke(main, ["package", "nowhere", "-o", str(tmp_path / "deploy"), *words.split()])
     assert done.exit_code == 2
     assert said in done.output
-
-
-def make_spec(bundle, **changes):
-    graph, weights = digest_model(Bundle.open(bundle).manifest, "aot-inductor")
-    own = {"backend": "aot-inductor", "precision": Precision.FP32, "graph_sha256": graph, "weights_sha256": weights}
-    return replace(SPEC, **{**own, **changes})
 
 
 def test_an_engine_of_another_machine_needs_trust(bundle, tmp_path):
