@@ -26,7 +26,7 @@ from zeus_trt.runtime import Bundle, Session
 from zeus_trt.runtime.bundle.engine_folder import digest_model
 from zeus_trt.runtime.bundle.engine_trust import trust_engines
 from zeus_trt.runtime.bundle.precision import Precision
-from zeus_trt.zeus_graph import SamplingProgram
+from zeus_trt.zeus_graph import Plan, SamplingProgram
 
 README = "README.md"
 
@@ -246,7 +246,7 @@ def test_its_server_serves_requests_of_two_plans_in_one_call(deployed):
 
 @pytest.mark.slow
 def test_its_programs_refuse_in_one_sentence(deployed):
-    _, output = deployed
+    bundle, output = deployed
 
     def run(*words) -> str:
         done = subprocess.run(words, cwd=output, capture_output=True, text=True, check=False)
@@ -257,6 +257,10 @@ def test_its_programs_refuse_in_one_sentence(deployed):
     said = run("./build/sample", ".", program, "0,1,2,3,4,5,6,7,8", "1", "0", "x.pgm")
     assert "class_labels" in said or "sample: got the shape 9x1x32x32; expected 1..8x1x32x32" in said
     assert "manifest: got nowhere/manifest.json" in run("./build/sample", "nowhere", program, "0", "1", "0", "x.pgm")
+    mixed, _ = Session(bundle).solver.choose("program", Plan("FFXQ"), 4)
+    mixed.save(output / "mixed.json")
+    for words in (("sample", ".", "mixed.json", "0", "1", "0", "x.pgm"), ("server", ".", "x.f32", "mixed.json")):
+        assert "plan: got Q for an engine in fp32" in run(f"./build/{words[0]}", *words[1:])
     (output / "engine" / "denoiser.pt2").write_bytes(b"other")
     said = run("./build/sample", ".", program, "0", "1", "0", "x.pgm")
     assert said.startswith("Error: engine: got ./engine/denoiser.pt2 with other content (5 bytes); expected")

@@ -5,12 +5,13 @@ import pytest
 import torch
 from triton_server import ask, count, find_reason, serve
 
+from zeus_trt import quantize
 from zeus_trt.export.triton import package_triton
-from zeus_trt.runtime import Session
+from zeus_trt.runtime import Bundle, Session
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(find_reason()), reason=find_reason())]
 LETTERS = "FFFFXRFXRFXRFXFXFFFF"
-PLANS = ({"ratio": 0}, {"ratio": 2}, {"ratio": 4}, {"plan": LETTERS})
+PLANS = ({"ratio": 0}, {"ratio": 2}, {"ratio": 4}, {"plan": LETTERS}, {"plan": "FFQQXRFXRQXRFXQXFFFF"})
 KINDS = {"ratio": np.int32, "every": np.int32, "seed": np.int64, "plan": object, "num_steps": np.int32}
 
 
@@ -22,7 +23,9 @@ def fill(**settings):
 
 @pytest.fixture(scope="module")
 def bundle(export_tiny):
-    return export_tiny()
+    bundle = export_tiny()
+    quantize(bundle.path, steps=4, num_trajectories=1, num_held_out=1, min_psnr=10.0, max_error=2.0)
+    return Bundle.open(bundle.path)
 
 
 @pytest.fixture(scope="module")
