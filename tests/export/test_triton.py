@@ -15,12 +15,11 @@ from small_bundle import STEPS, write_bundle
 from toy_bundle import GUIDANCE, LABELS, TEXT, TensorSpec, make_manifest
 from triton_double import InferenceResponse, Request, make_arguments, use_module
 
-from zeus_trt import quantize
 from zeus_trt.cli import main
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.triton import package_triton
 from zeus_trt.export.triton_config import Served, find_max_rows, write_denoiser, write_sampler
-from zeus_trt.runtime import Bundle, Session
+from zeus_trt.runtime import Session
 from zeus_trt.runtime.bundle.precision import Precision
 
 IDS = TensorSpec("img_ids", "float32", ("length", 3), "size")
@@ -36,14 +35,11 @@ def small(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def tiny(export_tiny):
+def tiny(quantized_tiny, tmp_path_factory):
     """A class-conditional bundle with a graph in 8 bits, and its repository."""
-    bundle = export_tiny()
-    quantize(bundle.path, steps=4, num_trajectories=1, num_held_out=1, min_psnr=10.0, max_error=2.0)
-    bundle = Bundle.open(bundle.path)
-    output = bundle.path.parent / "models"
-    package_triton(bundle, output, denoiser_backend="python", max_rows=4)
-    return bundle, output
+    output = tmp_path_factory.mktemp("triton") / "models"
+    package_triton(quantized_tiny, output, denoiser_backend="python", max_rows=4)
+    return quantized_tiny, output
 
 
 class Server:
