@@ -2,10 +2,13 @@
 
     python benchmarks/serving_simulation.py [--a 0.010] [--b 0.001] [--gpus 1] [--rate 4]
 
-It is a *model*: requests go to the engine with the fewest calls left, Python takes no time but what ``a`` and ``b`` have,
-and there is one shape. What goes into a call, and when, is decided by ``zeus_trt.serving.call_queue.CallQueue``, as in the
-batcher. Requests arrive at random (Poisson), or all at once. Rates and times are of the middle of the run: the first and
-the last fifth of the requests are dropped.
+It is a *model*: requests go to the engine with the fewest calls left, Python takes no time but what ``a`` and ``b``
+have, and there is one shape. ``zeus_trt.serving.call_queue.CallQueue`` decides what goes into a call, and when, as in
+the batcher. Requests arrive at random (Poisson), or all at once. Rates and times are of the middle of the run: the
+first and the last fifth of the requests are dropped.
+
+With ``--check`` it measures a and b here, from batchers with one and with ``max_rows`` requests at r = 0, and compares
+its time of 32 mixed requests with that of a batcher.
 
 - ``serial``: one request at a time on each engine.
 - ``equal plans``: batches of waiting requests of equal plan and steps, oldest first; each runs to its end.
@@ -19,11 +22,19 @@ import heapq
 import itertools
 import json
 import random
+import tempfile
+import time
 from collections import deque
 from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
 
 import click
 
+from serving import MODEL, SimulatedEngine, run_batcher
+from zeus_trt.export import export_model
+from zeus_trt.machine import describe_machine
+from zeus_trt.runtime import Bundle, OnnxRuntimeEngine, Session
 from zeus_trt.serving.call_queue import CallQueue
 from zeus_trt.serving.waiting_call import Caller, Part, WaitingCall
 from zeus_trt.zeus_graph import Plan
@@ -155,7 +166,39 @@ def measure(
     }
 
 
+def check(session: Session, max_rows: int) -> dict:
+    """How long 32 requests take in a batcher and in the model, whose a and b are those of other runs here."""
+
+    def serve(ratios: list[int]) -> float:
+        asked = [{"num_steps": STEPS, "ratio": ratio} for ratio in ratios]
+        begin = time.perf_counter()
+        run_batcher(session, asked, max_rows)
+        return time.perf_counter() - begin
+
+    mixed = [0, 2, 3, 4] * 8
+    serve(mixed)  # traces the solver
+    one, many = (median(serve([0] * count) / STEPS for _ in range(3)) for count in (1, max_rows))
+    b = (many - one) / (max_rows - 1)
+    simulation = Simulation("batcher", one - b, b, 1, max_rows, 0.02)
+    requests = [Request(0.0, Plan.uniform(STEPS, ratio).nfe) for ratio in mixed]
+    simulation.run(requests)
+    model, real = max(request.done for request in requests), sorted(serve(mixed) for _ in range(5))
+    return {
+        "engine": session.backend, "a": one - b, "b": b, "model_seconds": model,
+        "seconds": [real[0], real[2], real[-1]], "model_over_real": round(model / real[2], 3),
+    }  # fmt: skip
+
+
+def check_here(max_rows: int) -> list[dict]:
+    """``check`` with an engine that sleeps, and with the digits in ONNX Runtime."""
+    with tempfile.TemporaryDirectory() as folder:
+        bundle = Bundle.open(export_model(MODEL, Path(folder) / "digits").path)
+        engines = (SimulatedEngine(), OnnxRuntimeEngine(bundle.graph()))
+        return [check(Session(bundle, engine=engine), max_rows) for engine in engines]
+
+
 @click.command()
+@click.option("--check", "is_check", is_flag=True, help="Compare with real batchers here.")
 @click.option("--a", default=0.010, show_default=True, help="Seconds of a call.")
 @click.option("--b", default=0.001, show_default=True, help="Seconds of each of its rows.")
 @click.option("--gpus", default=1, show_default=True)
@@ -163,7 +206,15 @@ def measure(
 @click.option("--requests", "count", default=1000, show_default=True)
 @click.option("--max-rows", default=8, show_default=True)
 @click.option("--max-wait", default=0.02, show_default=True)
-def main(a: float, b: float, gpus: int, rate: float, count: int, max_rows: int, max_wait: float) -> None:
+def main(
+    is_check: bool, a: float, b: float, gpus: int, rate: float, count: int, max_rows: int, max_wait: float
+) -> None:
+    if is_check:
+        rows = check_here(max_rows)
+        for row in rows:
+            click.echo(f"{row['engine']}: model {row['model_seconds']:.2f} s, here {row['seconds'][1]:.2f} s")
+        click.echo(json.dumps({"benchmark": "serving_simulation", "machine": describe_machine(), "check": rows}))
+        return
     rows = []
     for mix, ratios in MIXES.items():
         made = {way: measure(way, mix, rate, count, a, b, gpus, max_rows, max_wait) for way in WAYS}

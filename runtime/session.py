@@ -290,6 +290,7 @@ class Session:
                 return ""
 
         count = self.solver.count_evaluations(request.num_steps, begin, request.schedule)
+        assert request.guidance  # set by the request itself
         offers = self._menu.list(request.num_steps, request.guidance, find_fingerprint)
         aim = replace(aim or Aim(), min_psnr=request.min_psnr)
         plan, reason = aim.choose(offers, count)

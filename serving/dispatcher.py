@@ -188,7 +188,7 @@ class Dispatcher:
                 self._go_on(self._begun.popleft(), next)
             while self._resumed:
                 trajectory, call = self._resumed.popleft()
-                self._go_on(trajectory, lambda calls, call=call: send(calls, call))
+                self._go_on(trajectory, partial(send, call))
             if parts := self._await_batch():
                 self._answer(parts)
             elif self._is_closed and not self._resumed:
