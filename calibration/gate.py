@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from zeus_trt.calibration.calibrate import Task
-from zeus_trt.errors import ZeusError
+from zeus_trt.errors import FailedCheck
 from zeus_trt.zeus_graph import Plan, json_file
 from zeus_trt.zeus_graph.plan_choice import Planner
 
@@ -46,11 +46,12 @@ class Gate:
         return json_file.plain({"plan": self.plan.to_json(), **numbers})
 
     def check(self) -> "Gate":
-        """Returns the gate if it passes; raises ZeusError if not."""
+        """Returns the gate if it passes; raises FailedCheck if not."""
         if not self.passes:
-            raise ZeusError(
-                f"gate: got {self.psnr_db:.1f} dB on {self.num_samples} samples (the worst {self.worst_db:.1f} dB); "
-                f"expected {self.min_psnr:g} dB at least. Calibrate a plan, run more steps in full, or lower the floor."
+            raise FailedCheck(
+                f"gate: got {self.psnr_db:.2f} dB on {self.num_samples} samples (the worst {self.worst_db:.2f} dB); "
+                f"expected {self.min_psnr:g} dB at least. Calibrate a plan, run more full steps, or lower the floor.",
+                self.to_json(),
             )
         return self
 

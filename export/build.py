@@ -112,7 +112,7 @@ def plan_engine(bundle: Bundle, backend: str, **asked: Any) -> EngineSpec:
     options = BuildOptions(**asked)
     version, target = check_backend(backend, options.gpu, options.options)
     precision = bundle.manifest.find_graph(options.precision).precision
-    _check_precision(precision, backend, target)
+    check_precision(precision, backend, target.sms)
     graph, weights = digest_model(bundle.manifest, backend, options.precision)
     return EngineSpec(
         backend=backend,
@@ -145,14 +145,18 @@ def check_backend(
     return import_tensorrt(backend).__version__, choose_target(backend, gpu)
 
 
-def _check_precision(precision: Precision, backend: str, target: Target) -> None:
-    """Refuses a quantized graph where nothing can compute it."""
+def check_precision(precision: Precision, backend: str, sms: Sequence[str] = ()) -> None:
+    """Refuses a quantized graph where nothing can compute it.
+
+    Raises:
+        ZeusError: An AOTInductor package of it, or FP8 for a GPU before Ada.
+    """
     if backend == AOT_INDUCTOR and precision in QUANTIZED:
         raise ZeusError(
             f"precision: got {precision} for aot-inductor, which builds from the model, not from a graph; expected a "
             "precision of an export. Choose tensorrt or tensorrt-rtx."
         )
-    old = [sm for sm in target.sms if int(sm.removeprefix("sm_")) < _FIRST_FP8] if precision == Precision.FP8 else []
+    old = [sm for sm in sms if int(sm.removeprefix("sm_")) < _FIRST_FP8] if precision == Precision.FP8 else []
     if old:
         raise ZeusError(
             f"gpu: got {old[0]} for an fp8 graph; expected sm_{_FIRST_FP8} or later, which compute in FP8. "

@@ -3,7 +3,7 @@
 import json
 import shlex
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -11,12 +11,12 @@ from typing import Any
 
 from zeus_trt import __version__, runtime
 from zeus_trt.errors import ZeusError, escape
-from zeus_trt.export.build import BACKENDS
+from zeus_trt.export.build import BACKENDS, check_precision
 from zeus_trt.files import digest_file, write_folder_atomically
 from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.bundle.engine_file import copy_engine
 from zeus_trt.runtime.bundle.engine_folder import AOT_INDUCTOR, EngineFile, digest_model, list_engines
-from zeus_trt.runtime.bundle.engine_record import FILE_NAME, EngineRecord, EngineSpec, explain
+from zeus_trt.runtime.bundle.engine_record import FILE_NAME, EngineSpec, explain
 from zeus_trt.runtime.bundle.engine_trust import NOT_BUILT_HERE, TRUST_ADVICE
 from zeus_trt.runtime.bundle.manifest import FILE_NAME as MANIFEST
 from zeus_trt.runtime.bundle.manifest import Manifest
@@ -25,6 +25,8 @@ from zeus_trt.zeus_graph import Plan, SamplingProgram, load_plan
 
 ONNX_RUNTIME = "onnxruntime"
 SUMS = "SHA256SUMS"
+ENGINES = ("engine", "quantized")
+"""Folders of the engine, and of the one that answers the ``Q`` steps of plans."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ def write_deployment(
 ) -> tuple[PackedProgram, ...]:
     """Writes engine, sampling programs, headers, checksums and a README to a new folder.
 
+    Plans with ``Q`` bring the quantized engine too.
+
     Args:
         bundle: A folder written by ``zeus-trt export``.
         output: The folder to make; whole or not there at all.
@@ -81,7 +85,8 @@ def write_deployment(
 
     Raises:
         ZeusError: No such bundle, backend or engine, a denoiser that no solver can step, a solver that cannot be
-            folded, a plan of another model, two programs of one name, or a place that cannot be written.
+            folded, a plan of another model, one with ``Q`` where nothing is quantized, two programs of one name, or a
+            place that cannot be written.
     """
     opened = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
     manifest = opened.manifest
@@ -90,14 +95,16 @@ def write_deployment(
             f"denoiser: got one that no solver can step, since {manifest.unsteppable}; expected one of the solver's "
             "latents and timestep. Export another."
         )
-    engine = None if backend == ONNX_RUNTIME else _find_engine(opened, backend, precision)
-    graph = opened.graph(precision)
     programs = dict(_fold_all(opened, steps, ratios, plans))
+    needs_pair = any("Q" in packed.steps for packed in programs)
+    precisions = (precision, opened.find_quantized()) if needs_pair else (precision,)
+    graphs = [opened.graph(one) for one in precisions] if backend == ONNX_RUNTIME else []
+    engines = [] if graphs else [_find_engine(opened, backend, one) for one in precisions]
     with write_folder_atomically(output, overwrite) as folder:
         shutil.copy(opened.path / MANIFEST, folder)
-        if engine:
-            _copy_engine(engine, folder / "engine")
-        else:
+        for name, engine in zip(ENGINES, engines, strict=False):
+            _copy_engine(engine, folder / name)
+        for graph in graphs:
             place = folder / graph.relative_to(opened.path).parent
             place.mkdir(parents=True)
             for file in graph.parent.glob(f"{graph.name}*"):
@@ -106,8 +113,11 @@ def write_deployment(
             (folder / packed.file).parent.mkdir(exist_ok=True)
             program.save(folder / packed.file)
         _write_sources(folder, backend)
-        record = engine.record if engine else None
-        text = _describe(manifest, backend, tuple(programs), record, graph.relative_to(opened.path).as_posix())
+        parts = {
+            "records": [engine.record for engine in engines],
+            "graphs": [graph.relative_to(opened.path).as_posix() for graph in graphs],
+        }
+        text = _describe(manifest, backend, tuple(programs), parts)
         (folder / "README.md").write_text(text, encoding="utf-8")
         names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
         lines = [f"{digest_file(folder / name)}  {name}\n" for name in names]
@@ -121,6 +131,7 @@ def _find_engine(bundle: Bundle, backend: str, precision: str | None) -> EngineF
             f"backend: got {backend}; expected one of {', '.join((ONNX_RUNTIME, *BACKENDS))}. Choose one of them."
         )
     kind = bundle.manifest.find_graph(precision).precision
+    check_precision(kind, backend)
     graph, weights = digest_model(bundle.manifest, backend, precision)
     refused, trust = [], ""
     for engine in sorted(list_engines(bundle.path), key=lambda engine: -engine.path.stat().st_mtime):
@@ -134,10 +145,11 @@ def _find_engine(bundle: Bundle, backend: str, precision: str | None) -> EngineF
             return engine
         refused.append(f"{engine.path.parent.name if engine.record else engine.path.name}: {', '.join(reasons)}")
         trust = f", {TRUST_ADVICE}" if reasons == (NOT_BUILT_HERE,) else trust
-    model = " --model MODEL" if backend == AOT_INDUCTOR else ""
+    options = " --model MODEL" if backend == AOT_INDUCTOR else ""
+    options += "" if kind == bundle.manifest.precision else f" --precision {kind}"
     raise ZeusError(
         f"engine: got {'; '.join(refused) or 'none'} in {bundle.path}; expected one of {backend} in {kind}. "
-        f"Run `zeus-trt build {shlex.quote(str(bundle.path))} --backend {backend}{model}`{trust}."
+        f"Run `zeus-trt build {shlex.quote(str(bundle.path))} --backend {backend}{options}`{trust}."
     )
 
 
@@ -169,8 +181,6 @@ def _fold_all(
 
 def _read_plan(bundle: Bundle, solver: Solver, file: Path) -> tuple[str, str, int, Plan]:
     plan = load_plan(file)
-    if "Q" in plan.steps:
-        raise ZeusError(f"plans: got {file}, which has Q steps; expected a plan of one engine. Package another.")
     num_steps = plan.calibration.num_steps if plan.calibration else len(plan)
     if plan.calibration:
         running = {"weights_sha256": bundle.manifest.weights_sha256}
@@ -187,14 +197,12 @@ def _write_sources(folder: Path, backend: str) -> None:
                 (folder / file.name).write_bytes(file.read_bytes())
 
 
-def _describe(
-    manifest: Manifest, backend: str, programs: Sequence[PackedProgram], record: EngineRecord | None, graph: str
-) -> str:
+def _describe(manifest: Manifest, backend: str, programs: Sequence[PackedProgram], parts: Mapping[str, Any]) -> str:
     from jinja2 import Environment, StrictUndefined
 
     template = resources.files("zeus_trt.export").joinpath("deployment.md").read_text(encoding="utf-8")
     environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_finalize)
-    words = {"manifest": json.loads(manifest.to_json()), "backend": backend, "record": record, "graph": graph}
+    words = {"manifest": json.loads(manifest.to_json()), "backend": backend, "engines": ENGINES, **parts}
     return environment.from_string(template).render(words, programs=programs, version=__version__) + "\n"
 
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from zeus_trt.errors import ZeusError, say_cause
+from zeus_trt.errors import ZeusError
 from zeus_trt.export.layers import FLOAT, OPERATORS, WHOLE, Layer
+from zeus_trt.export.plain_files import without_links
 from zeus_trt.runtime.bundle.precision import Precision
 
 Ranges = Mapping[str, tuple[float, float]]
@@ -45,18 +46,13 @@ def quantize_graph(onnx: Path, layers: Sequence[Layer], ranges: Ranges, precisio
         output: Where the graph goes.
 
     Raises:
-        ZeusError: ONNX Runtime is missing, or weights that cannot be read.
+        ZeusError: ONNX Runtime is missing.
     """
     import onnx as library
 
     quantizer = import_quantizer()
-    try:
-        source = library.load(str(onnx))
-    except library.checker.ValidationError as error:  # such as weights with a second name
-        raise ZeusError(
-            f"onnx: got {onnx}, whose weights cannot be read ({say_cause(error)}); expected plain files. "
-            "Copy the bundle without links."
-        ) from error
+    with without_links(onnx, output.parent) as plain:
+        source = library.load(str(plain))
     floats = {tensor.name: tensor for tensor in source.graph.initializer}
     weights = {layer.weight for layer in layers if layer.treatment != FLOAT}
     kept = {name: library.numpy_helper.to_array(floats[name]) for name in weights} if precision == "fp8" else {}

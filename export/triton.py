@@ -5,12 +5,21 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.export.triton_config import DENOISER, SAMPLER, Served, find_max_rows, write_denoiser, write_sampler
+from zeus_trt.export.triton_config import (
+    DENOISER,
+    QUANTIZED,
+    SAMPLER,
+    Served,
+    find_max_rows,
+    write_denoiser,
+    write_sampler,
+)
 from zeus_trt.files import write_folder_atomically
 from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.bundle.engine_file import check_engine
 from zeus_trt.runtime.bundle.engine_folder import AOT_INDUCTOR, FOLDER, EngineFile, list_engines
 from zeus_trt.runtime.bundle.manifest import FILE_NAME, SCHEDULER_FILE
+from zeus_trt.runtime.bundle.precision import Precision
 from zeus_trt.zeus_graph.counts import check_count
 
 DENOISER_BACKENDS = ("onnxruntime", "tensorrt", "python", AOT_INDUCTOR)
@@ -35,10 +44,11 @@ def package_triton(
     trajectories: int = 16,
     overwrite: bool = False,
 ) -> tuple[str, ...]:
-    """Writes a model repository of two models, ``denoiser`` and ``sampler``.
+    """Writes a model repository of the models ``denoiser`` and ``sampler``, and ``quantized`` for plans with ``Q``.
 
     The sampler runs in Triton's Python backend, which needs an installed zeus-trt. Its requests are trajectories; their
-    full steps are calls of the denoiser, which Triton's dynamic batcher joins.
+    full steps are calls of the denoisers, each of which has a dynamic batcher of Triton. ``quantized`` is there where
+    the bundle has a quantized graph, and a built engine of it if the backend takes engines.
 
     Args:
         bundle: A folder written by ``zeus-trt export``.
@@ -63,17 +73,17 @@ def package_triton(
         check_count(name, count, 1)
     check_count("queue_delay", queue_delay, 0)
     solvers = _list_solvers(bundle)
-    served = _find_served(bundle, denoiser_backend, bundle.manifest.find_graph(precision).precision)
-    max_rows = find_max_rows(bundle.manifest, min(max_rows, served.max_rows or max_rows))
+    denoisers = _find_denoisers(bundle, denoiser_backend, bundle.manifest.find_graph(precision).precision)
+    max_rows = min(max_rows, *(served.max_rows or max_rows for served in denoisers.values()))
+    max_rows = find_max_rows(bundle.manifest, max_rows)
     if overwrite:
         _check_replaced(output)
     with write_folder_atomically(output, overwrite) as folder:
-        _write_model(folder / DENOISER, served.files, served.module)
+        configs = {SAMPLER: write_sampler(bundle.manifest, max_rows, trajectories, QUANTIZED in denoisers)}
         _write_model(folder / SAMPLER, {f"bundle/{name}": bundle.path / name for name in solvers}, "sampler")
-        configs = {
-            DENOISER: write_denoiser(bundle.manifest, served, max_rows, queue_delay),
-            SAMPLER: write_sampler(bundle.manifest, max_rows, trajectories),
-        }
+        for name, served in denoisers.items():
+            configs[name] = write_denoiser(bundle.manifest, served, max_rows, queue_delay, name)
+            _write_model(folder / name, served.files, served.module)
         for model, config in configs.items():
             (folder / model / _CONFIG).write_text(config, encoding="utf-8")
         return tuple(sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()))
@@ -94,6 +104,15 @@ def _list_solvers(bundle: Bundle) -> tuple[str, ...]:
             "does not depend on the size. Export the model with such a scheduler."
         )
     return FILE_NAME, SCHEDULER_FILE, *solvers
+
+
+def _find_denoisers(bundle: Bundle, backend: str, precision: Precision) -> dict[str, Served]:
+    """What Triton runs, by the name of the model."""
+    found, quantized = {DENOISER: _find_served(bundle, backend, precision)}, bundle.manifest.quantized
+    takes_engines = backend in ("tensorrt", AOT_INDUCTOR)
+    if quantized in (None, precision) or (takes_engines and not _list_built(bundle, backend, quantized)):
+        return found
+    return {**found, QUANTIZED: _find_served(bundle, backend, quantized)}
 
 
 def _find_served(bundle: Bundle, backend: str, precision: str) -> Served:
@@ -119,11 +138,7 @@ def _find_served(bundle: Bundle, backend: str, precision: str) -> Served:
 
 def _find_engine(bundle: Bundle, backend: str, precision: str) -> EngineFile:
     """The newest engine of that kind, built here or trusted, its file checked."""
-    engines = [
-        engine
-        for engine in list_engines(bundle.path)
-        if engine.record and engine.record.spec.backend == backend and engine.record.spec.precision == precision
-    ]
+    engines = _list_built(bundle, backend, precision)
     reasons = [f"{engine.path.parent.name}: {', '.join(engine.reasons)}" for engine in engines if engine.reasons]
     usable = sorted(
         (engine for engine in engines if not engine.reasons), key=lambda engine: engine.path.stat().st_mtime
@@ -135,16 +150,24 @@ def _find_engine(bundle: Bundle, backend: str, precision: str) -> EngineFile:
         reasons.append(f"{engine.path.parent.name}: {', '.join(changed)}")
     raise ZeusError(
         f"engine: got {'; '.join(reasons) or f'no {backend} engine in {precision}'}; expected one to package. Run "
-        f"`zeus-trt build BUNDLE --backend {backend}`."
+        f"`zeus-trt build BUNDLE --backend {backend} --precision {precision}`."
     )
 
 
+def _list_built(bundle: Bundle, backend: str, precision: str) -> list[EngineFile]:
+    return [
+        engine
+        for engine in list_engines(bundle.path)
+        if engine.record and engine.record.spec.backend == backend and engine.record.spec.precision == precision
+    ]
+
+
 def _check_replaced(output: Path) -> None:
-    """Raises ZeusError for a folder with anything in it but the two models."""
+    """Raises ZeusError for a folder with anything in it but the models."""
     if not output.exists():
         return
     models = {path.name for path in output.iterdir()} if output.is_dir() else set()
-    if models != {DENOISER, SAMPLER} or not all((output / model / _CONFIG).is_file() for model in models):
+    if models - {QUANTIZED} != {DENOISER, SAMPLER} or not all((output / model / _CONFIG).is_file() for model in models):
         raise ZeusError(
             f"output: got {output}, which has other content than the models {DENOISER} and {SAMPLER}; expected such a "
             "repository to replace. Choose another folder."

@@ -1,4 +1,4 @@
-"""``config.pbtxt`` of the two models of a Triton model repository."""
+"""``config.pbtxt`` of the models of a Triton model repository."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from zeus_trt.runtime.bundle.manifest import Manifest
 from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
 from zeus_trt.runtime.conditioning import list_conditioning
 
-DENOISER, SAMPLER = "denoiser", "sampler"
+DENOISER, QUANTIZED, SAMPLER = "denoiser", "quantized", "sampler"
 _TYPES = {
     "float32": "FP32", "float16": "FP16", "float64": "FP64", "int64": "INT64", "int32": "INT32", "int16": "INT16",
     "int8": "INT8", "uint8": "UINT8", "bool": "BOOL", "text": "STRING",
@@ -57,19 +57,20 @@ def find_max_rows(manifest: Manifest, asked: int) -> int:
     return min(asked, symbol.maximum or asked)
 
 
-def write_denoiser(manifest: Manifest, served: Served, max_rows: int, delay: int) -> str:
-    """The denoiser's config.
+def write_denoiser(manifest: Manifest, served: Served, max_rows: int, delay: int, name: str = DENOISER) -> str:
+    """The config of the denoiser, or of the quantized one.
 
     Args:
         manifest: Its inputs and output.
         served: What runs it.
         max_rows: As ``find_max_rows`` returns it.
         delay: Microseconds that a call waits for others.
+        name: That of the model.
     """
     batcher = [f"dynamic_batching {{ max_queue_delay_microseconds: {delay} }}"] if max_rows else []
     return _join(
-        f"name: {_quote(DENOISER)}",
-        *(f"{name}: {_quote(value)}" for name, value in served.config.items()),
+        f"name: {_quote(name)}",
+        *(f"{key}: {_quote(value)}" for key, value in served.config.items()),
         f"max_batch_size: {max_rows}",
         *(_write_tensor("input", spec, has_rows=max_rows > 0) for spec in manifest.inputs),
         _write_tensor("output", manifest.output, has_rows=max_rows > 0),
@@ -79,13 +80,14 @@ def write_denoiser(manifest: Manifest, served: Served, max_rows: int, delay: int
     )
 
 
-def write_sampler(manifest: Manifest, max_rows: int, trajectories: int) -> str:
+def write_sampler(manifest: Manifest, max_rows: int, trajectories: int, has_quantized: bool = False) -> str:
     """The sampler's config: conditioning and settings in, latents and progress out.
 
     Args:
         manifest: Of the bundle.
         max_rows: Of the denoiser.
         trajectories: Requests that run at the same time; others wait.
+        has_quantized: Whether the repository has a quantized denoiser, for plans with ``Q``.
     """
     latents = manifest.latents.axes
     specs = list_conditioning(manifest).values()
@@ -96,6 +98,7 @@ def write_sampler(manifest: Manifest, max_rows: int, trajectories: int) -> str:
         *(TensorSpec(f"negative_{spec.name}", spec.dtype, spec.axes) for spec in by_row),
     ]
     parameters = {"denoiser": DENOISER, "max_rows": str(max_rows), "trajectories": str(trajectories)}
+    parameters |= {"quantized": QUANTIZED} if has_quantized else {}
     return _join(
         f"name: {_quote(SAMPLER)}",
         'backend: "python"',

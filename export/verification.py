@@ -14,13 +14,17 @@ from zeus_trt.export.description import digest_weights
 from zeus_trt.export.flat import FlatDenoiser, trace_flat
 from zeus_trt.export.loading import load_pipeline
 from zeus_trt.export.overflow import find_blocks_to_keep, find_nonfinite
+from zeus_trt.export.plain_files import without_links
 from zeus_trt.export.precision import TOLERANCES, cast_capture, cast_inputs, cast_module
 from zeus_trt.export.runs import Settings
 from zeus_trt.export.settings import check_sized, choose_settings
 from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.bundle.manifest import Manifest, Verification
+from zeus_trt.runtime.bundle.precision import Precision
 from zeus_trt.runtime.bundle.size_rules import SizeRules
 from zeus_trt.runtime.engines.onnxruntime import OnnxRuntimeEngine
+
+_HALVES = (Precision.FP16, Precision.BF16)
 
 
 def verify_graph(
@@ -35,7 +39,7 @@ def verify_graph(
 
     A half is compared twice: the eager model in that precision, since ONNX Runtime on the CPU computes parts of a
     float16 graph in float32 and hides what overflows, and the graph. A bfloat16 graph is only parsed, since ONNX
-    Runtime has no kernels for it on the CPU.
+    Runtime has no kernels for it on the CPU. A quantized graph is compared with float32 alone.
 
     Args:
         captured: The call that was exported, with the user's module.
@@ -50,8 +54,9 @@ def verify_graph(
     """
     cases, tolerance = tuple(cases), TOLERANCES[precision] if tolerance is None else tolerance
     eager = cast_module(captured.denoiser, torch.float32)
-    if precision == "fp32":
-        return compare(eager, OnnxRuntimeEngine(onnx), cases, "onnxruntime", tolerance, leave=captured.border.leave)
+    if precision not in _HALVES:
+        backend = "onnxruntime" if precision == Precision.FP32 else f"onnxruntime:{precision}"
+        return compare(eager, OnnxRuntimeEngine(onnx), cases, backend, tolerance, leave=captured.border.leave)
     cast = cast_capture(captured, precision, keep_fp32)
     flat = FlatDenoiser(cast)
 
@@ -80,7 +85,7 @@ def verify_bundle(
     unseen: Sequence[Mapping[str, Any]] = (),
     tolerance: float | None = None,
 ) -> tuple[Verification, ...]:
-    """Compares the graph of a bundle with the eager model once more.
+    """Compares every graph of a bundle with the eager model once more.
 
     Args:
         bundle: A folder written by ``zeus-trt export``; it is only read.
@@ -92,7 +97,8 @@ def verify_bundle(
         tolerance: As in ``verify_graph``.
 
     Returns:
-        One record per comparison; the manifest keeps its own.
+        One record per comparison, graph by graph; the manifest keeps its own. Those of a quantized graph have a backend
+        such as ``onnxruntime:int8``.
 
     Raises:
         ZeusError: No bundle, another model, a size that the model refuses, or what ``verify_graph`` raises.
@@ -106,11 +112,16 @@ def verify_bundle(
     captured = _capture_again(manifest, pipeline, settings)
     if sizes:
         changes = [{"height": height, "width": width} for height, width in sizes]
-        cases = _check_cases(list_cases(captured, pipeline, settings, changes), rules)
+        cases = tuple(_check_cases(list_cases(captured, pipeline, settings, changes), rules))
     else:
-        cases = list_all_cases(captured, pipeline, settings, unseen, rules)
-    graph = manifest.find_graph()
-    return verify_graph(captured, bundle.graph(), cases, graph.precision, graph.keep_fp32, tolerance)
+        cases = tuple(list_all_cases(captured, pipeline, settings, unseen, rules))
+    return tuple(
+        record
+        for graph in manifest.graphs
+        for record in verify_graph(
+            captured, bundle.graph(graph.precision), cases, graph.precision, graph.keep_fp32, tolerance
+        )
+    )
 
 
 def choose_trace(
@@ -178,7 +189,8 @@ def _parse(onnx: Path) -> None:
     import onnx as library
 
     try:
-        library.checker.check_model(str(onnx))
+        with without_links(onnx) as plain:
+            library.checker.check_model(str(plain))
     except library.checker.ValidationError as error:
         raise ZeusError(
             f"onnx: got {onnx.name}, which is no valid graph ({say_cause(error)}); expected one. Report the model."

@@ -130,22 +130,15 @@ class ModelCall:
         self._guidance = guidance
         self._guided = guidance(self._call_engine) if guidance else None
         self._interval = interval
-        self._letter = "F"
         self.meter = Meter()
 
     @torch.no_grad()
-    def __call__(self, latents: torch.Tensor, timestep: torch.Tensor, letter: str | None = None) -> torch.Tensor:
-        """Maps latents (batch, ...) and timestep (batch,) of one full step to the output after guidance.
-
-        Args:
-            latents: Of the stepper's ``call``.
-            timestep: The same.
-            letter: Which engine, ``F`` or ``Q``; that of the stepper by default.
+    def __call__(self, latents: torch.Tensor, timestep: torch.Tensor) -> torch.Tensor:
+        """Maps latents (batch, ...) and timestep (batch,) of the stepper's ``call`` to the output after guidance.
 
         Raises:
             ZeusError: The output is not a floating-point tensor, has another shape than the latents, or is not finite.
         """
-        self._letter = letter or self._stepper.letter
         inputs = {self._latents_name: latents, "timestep": timestep, **self._conditioning}
         output = (self._guided if self._guided and self._is_inside else self._call_engine)(**inputs)
         return self._take(output, latents)
@@ -196,7 +189,8 @@ class ModelCall:
             inputs |= {name: inputs[name].clone() for name in (self._latents_name, "timestep") if name in inputs}
         constant = [inputs[name] for name in self._conditioning if name in inputs]
         before = _read_versions(constant)
-        output = self.meter.time(self._letter, self._stepper.latents.device, self._choose_engine(), **inputs)
+        letter, device = self._stepper.letter, self._stepper.latents.device
+        output = self.meter.time(letter, device, self._choose_engine(letter), **inputs)
         if _read_versions(constant) != before:
             raise ZeusError(
                 "denoiser: got a call that changes its conditioning; expected constant inputs that stay as they are. "
@@ -206,10 +200,10 @@ class ModelCall:
             raise ZeusError(f"denoiser: got {type(output).__name__} from it; expected a tensor. Return that alone.")
         return output
 
-    def _choose_engine(self) -> Denoiser:
+    def _choose_engine(self, letter: str) -> Denoiser:
         if isinstance(self._engine, EnginePair):
-            return self._engine.answer(self._letter)
-        if self._letter == "Q":
+            return self._engine.answer(letter)
+        if letter == "Q":
             raise ZeusError(
                 f"plan: got Q at step {self._stepper.index} for one engine; expected EnginePair(full, quantized). Give "
                 "both engines, or write F."

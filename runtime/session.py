@@ -104,12 +104,7 @@ class Session:
         """
         with self._lock:
             if self._quantized is None:
-                if (precision := self.bundle.manifest.quantized) is None:
-                    raise ZeusError(
-                        f"plan: got Q for {self.bundle.path}, which has no quantized graph; expected one in int8 or "
-                        f"fp8. Add it: zeus-trt quantize {self.bundle.path}. Or write F."
-                    )
-                self._quantized, _reason = self._open(precision)
+                self._quantized, _reason = self._open(self.bundle.find_quantized())
             return self._quantized
 
     def begin(self, num_steps: int, strength: float) -> int:
@@ -142,11 +137,11 @@ class Session:
         Raises:
             ZeusError: As ``sample``, and a bundle without a quantized graph.
         """
-        everything = self._start(conditioning, {**settings, "ratio": 0}, quantized=True)
-        model, stepper = everything.open_steps()
+        settings = {**settings, "ratio": 0}
+        model, stepper = self._start(conditioning, settings).open_steps()
+        other = self._start(conditioning, settings, engine=self.quantized).make_call(stepper)
         while call := stepper.call:
-            latents, timestep = call
-            quantized = model(latents.clone(), timestep.clone(), "Q").clone()
+            quantized = other(*(tensor.clone() for tensor in call)).clone()
             full = model(*call)
             yield full, quantized
             stepper.feed(full)
@@ -262,7 +257,7 @@ class Session:
         conditioning: Mapping[str, torch.Tensor] | None,
         settings: Mapping[str, Any],
         on_call: Callable[[], None] | None = None,
-        quantized: bool = False,
+        engine: Denoiser | EnginePair | None = None,
         aim: Aim | None = None,
     ) -> Trajectory:
         request = Request({} if conditioning is None else conditioning, **settings)
@@ -272,8 +267,8 @@ class Session:
         begin = start.begin if start else 0
         request, reason = self._choose(request, begin, aim)
         settled = request.settle(lambda: self.solver.count_evaluations(num_steps, begin, request.schedule), start)
-        needs_pair = quantized or "Q" in settled.plan.steps
-        engine = EnginePair(self.engine, self.quantized) if needs_pair else self.engine
+        if engine is None:
+            engine = EnginePair(self.engine, self.quantized) if "Q" in settled.plan.steps else self.engine
         return Trajectory(settled, self.bundle.manifest, engine, self.solver, self._device, on_call, reason)
 
     def _choose(self, request: Request, begin: int, aim: Aim | None) -> tuple[Request, str]:
@@ -290,6 +285,7 @@ class Session:
                 return ""
 
         count = self.solver.count_evaluations(request.num_steps, begin, request.schedule)
+        assert request.guidance  # set by the request itself
         offers = self._menu.list(request.num_steps, request.guidance, find_fingerprint)
         aim = replace(aim or Aim(), min_psnr=request.min_psnr)
         plan, reason = aim.choose(offers, count)

@@ -35,6 +35,7 @@ class Solver:
         self._bundle = bundle
         self._given = scheduler
         self._remember = lru_cache(_REMEMBERED)(self._find)
+        self._fold = lru_cache(_REMEMBERED)(fold)
         self._lock = threading.Lock()
 
     @cached_property
@@ -99,7 +100,7 @@ class Solver:
         if mode == "auto" and plan.nfe == len(plan) and self._has_scheduler():
             return None, "nothing is skipped: the plain loop, to the bit"
         try:
-            program = fold(self.program(num_steps, begin or 0, schedule), plan)
+            program = self._fold(self.program(num_steps, begin or 0, schedule), plan)
         except UntraceableError as error:
             if mode == "program":
                 raise

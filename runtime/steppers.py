@@ -12,6 +12,7 @@ up to the next call.
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,6 +26,8 @@ Call = tuple[torch.Tensor, torch.Tensor]
 
 Blend = Callable[[Any, torch.Tensor | None, torch.Tensor], torch.Tensor]
 """Changes the latents after each step; arguments: scheduler, next timestep (None after the last step), latents."""
+
+_REMEMBERED = 64  # programs
 
 _Terms = tuple[tuple[int, float], ...]  # source row -> weight
 
@@ -166,7 +169,7 @@ class ProgramStepper:
 
     def __init__(self, program: SamplingProgram, noise: torch.Tensor):
         self.program = program
-        self._updates = [_Update.read(matrix) for matrix in program.matrices]
+        self._updates = _read_updates(program)
         timesteps = torch.tensor(program.timesteps, dtype=torch.float32, device=noise.device)
         self._timesteps = list(timesteps[:, None].repeat(1, len(noise)))
         # The state, twice; the model input; the output where it has another dtype, or is the model input.
@@ -237,6 +240,11 @@ class _Update:
         is_multiple = np.allclose(model_input, scale * sample, rtol=1e-12, atol=0)
         state = tuple(_read_terms(row) for row in matrix[:-1])
         return cls(state, None if is_multiple else _read_terms(model_input), scale)
+
+
+@lru_cache(_REMEMBERED)
+def _read_updates(program: SamplingProgram) -> tuple[_Update, ...]:
+    return tuple(map(_Update.read, program.matrices))
 
 
 def _read_terms(row: np.ndarray) -> _Terms:

@@ -171,7 +171,8 @@ class Dispatcher:
         if missing := [name for name in (latents, timestep) if name not in tensors]:
             raise ZeusError(f"engine: got no {missing[0]}; expected it. Pass each input by name.")
         rows = len(tensors[latents]) if tensors[latents].ndim else 0
-        tensors[timestep] = spread_rows(tensors[timestep].float(), rows)
+        if tensors[timestep].shape != (rows,) or tensors[timestep].dtype != torch.float32:
+            tensors[timestep] = spread_rows(tensors[timestep].float(), rows)
         by_row = tuple(name for name in self._by_row if name in tensors)
         if wrong := [name for name in by_row if tensors[name].shape[:1] != (rows,) or not rows]:
             raise ZeusError(
@@ -187,7 +188,7 @@ class Dispatcher:
                 self._go_on(self._begun.popleft(), next)
             while self._resumed:
                 trajectory, call = self._resumed.popleft()
-                self._go_on(trajectory, lambda calls, call=call: send(calls, call))
+                self._go_on(trajectory, partial(send, call))
             if parts := self._await_batch():
                 self._answer(parts)
             elif self._is_closed and not self._resumed:

@@ -22,7 +22,7 @@ class Trajectory(NamedTuple):
     end: Ending
 
 
-def send(calls: Calls, call: WaitingCall) -> Asked:
+def send(call: WaitingCall, calls: Calls) -> Asked:
     """A trajectory goes on with the answer of its call; returns its next call, or raises StopIteration."""
     try:
         output = call.read()

@@ -14,6 +14,7 @@ from bundle_cache import fetch_bundle
 from checkout import MODELS, ROOT
 from click.testing import CliRunner
 
+from zeus_trt import quantize
 from zeus_trt.cli import main
 from zeus_trt.export import export_model
 from zeus_trt.runtime import Bundle, OnnxRuntimeEngine, Session
@@ -137,6 +138,14 @@ def tiny_model(tmp_path_factory):
 def export_tiny(cached_bundle, tiny_model):
     """Exports ``tiny_model``; gives a new copy at each call."""
     return lambda: Bundle.open(cached_bundle("tiny", lambda path: export_model(tiny_model, path)))
+
+
+@pytest.fixture(scope="session")
+def quantized_tiny(export_tiny):
+    """``tiny_model`` with a graph in INT8 beside the float one; tests leave the bundle as it is."""
+    folder = export_tiny().path
+    quantize(folder, steps=4, num_trajectories=1, num_held_out=1, min_psnr=10.0, max_error=2.0)
+    return Bundle.open(folder)
 
 
 @pytest.fixture(scope="session")

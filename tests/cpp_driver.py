@@ -26,7 +26,7 @@ FLAGS = {
     "thread": ("-O1", "-g1", "-fsanitize=thread"),
 }
 """Of each kind of program. -march=native: torch joins product and sum where the processor can, and so do these."""
-CALL, RESULT, ERROR = range(3)
+CALL, RESULT, ERROR, QUANTIZED_CALL = range(4)
 
 _LISTS = """cmake_minimum_required(VERSION 3.18)
 project(user CXX)
@@ -91,6 +91,7 @@ def run_trajectories(
     noise: np.ndarray,
     denoiser: Callable[[int, np.ndarray, np.ndarray], np.ndarray],
     *,
+    quantized: Callable[[int, np.ndarray, np.ndarray], np.ndarray] | None = None,
     guidance_scale: float = 1.0,
     trajectories: int = 1,
 ) -> dict[int, np.ndarray | str]:
@@ -101,6 +102,7 @@ def run_trajectories(
         sampling_program: File of the sampling program.
         noise: (rows, ...), float32 or float64.
         denoiser: Maps number of the trajectory, latents and timesteps (rows,) to the output.
+        quantized: The same, for the steps ``Q`` of the plan.
         guidance_scale: With another than 1 the denoiser gets twice the rows.
         trajectories: How many run at once, a thread each.
     """
@@ -126,7 +128,8 @@ def run_trajectories(
                 made[trajectory] = tensor
                 continue
             timesteps = np.frombuffer(process.stdout.read(4 * rows), np.float32)
-            process.stdin.write(np.ascontiguousarray(denoiser(trajectory, tensor, timesteps), noise.dtype).tobytes())
+            answer = quantized if what == QUANTIZED_CALL else denoiser
+            process.stdin.write(np.ascontiguousarray(answer(trajectory, tensor, timesteps), noise.dtype).tobytes())
             process.stdin.flush()
     assert process.returncode == 0, "the driver failed: see its stderr"
     return made

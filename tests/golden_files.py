@@ -1,4 +1,7 @@
-"""Writes the golden files anew: run it only when the format changes, and raise the format's number then."""
+"""Writes the golden files anew: run it only when the format changes, and raise the format's number then.
+
+``quantization.json`` is a copy of what ``test_adds_a_graph_that_runs`` gets for int8; its keys and types count.
+"""
 
 import json
 import shutil

@@ -114,6 +114,6 @@ def ask(client, requests):
 
 
 def count(client):
-    """Calls that the denoiser got, and executions that they became."""
-    (statistics,) = client.get_inference_statistics("denoiser").model_stats
-    return statistics.inference_stats.success.count, statistics.execution_count
+    """Calls that both denoisers got, and executions that they became."""
+    stats = [client.get_inference_statistics(name).model_stats[0] for name in ("denoiser", "quantized")]
+    return sum(one.inference_stats.success.count for one in stats), sum(one.execution_count for one in stats)

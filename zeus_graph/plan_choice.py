@@ -43,6 +43,11 @@ def load_plan(source: str | os.PathLike | Plan | CalibratedPlan, num_steps: int 
         data = json_file.load(Path(source), "plan")
         if (policy := find_step_policy(data)) is not None:
             return read_step_policy(policy, _check_given(num_steps, source))
+        if isinstance(data, dict) and "format" not in data:
+            raise ZeusError(
+                f"plan: got {source}, which has no plan and no diffusion_step_policy; expected a file of `zeus-trt "
+                "calibrate`, or the config.json of a checkpoint with such a policy. Give another file."
+            )
         source = (CalibratedPlan if isinstance(data, dict) and "plan" in data else Plan).from_json(data)
     plan = source.plan if isinstance(source, CalibratedPlan) else source
     if not isinstance(plan, Plan):

@@ -17,16 +17,18 @@ _FIXED = {"schema_version": 1, "type": "first_last_n", "index_space": "denoising
 _KEYS = ("quantization_config", "runtime", "diffusion_step_policy")
 
 
-def find_step_policy(data: Any) -> Mapping[str, Any] | None:
+def find_step_policy(data: Any) -> Any:
     """The policy in the JSON data of a transformer's ``config.json``, or the policy itself; None without one."""
     for key in _KEYS:
         if isinstance(data, Mapping) and key in data:
             data = data[key]
+            if key == _KEYS[-1]:
+                return data
     is_policy = isinstance(data, Mapping) and {"schema_version", "type"} <= data.keys()
     return data if is_policy else None
 
 
-def read_step_policy(policy: Mapping[str, Any], num_evaluations: int) -> Plan:
+def read_step_policy(policy: Any, num_evaluations: int) -> Plan:
     """The plan of a policy, every step full.
 
     Args:
@@ -37,6 +39,7 @@ def read_step_policy(policy: Mapping[str, Any], num_evaluations: int) -> Plan:
         ZeusError: Another schema or type, or a mode that is not known.
     """
     count = check_count("num_steps", num_evaluations, 1)
+    policy = policy if isinstance(policy, Mapping) else {}
     for name, value in _FIXED.items():
         if policy.get(name) != value:
             raise _refuse(name, policy.get(name), repr(value))
@@ -80,8 +83,10 @@ def write_step_policy(plan: Plan, scope: str = "transformer") -> dict[str, Any]:
 
 
 def _read_end(name: str, end: Any) -> tuple[int, str]:
-    if not isinstance(end, Mapping) or not is_whole(end.get("count")) or end["count"] < 0:
+    if not isinstance(end, Mapping):
         raise _refuse(name, end, "a count of steps and their mode")
+    if not is_whole(end.get("count")) or end["count"] < 0:
+        raise _refuse(f"{name}.count", end.get("count"), "a number of steps")
     return int(end["count"]), _read_mode(f"{name}.mode", end.get("mode"))
 
 

@@ -90,7 +90,7 @@ def run_calibration(
         result = reach(task, goal)
     else:
         result = trace_pareto(task)
-        if bundle := task.workload.bundle:
+        if bundle := getattr(task.workload, "bundle", None):
             key = json_file.digest({"setting": str(task.setting), **task.workload.describe()})[:16]
             add_plans(bundle, key, result.plans)
             say(f"{len(result.plans)} plans are in {bundle.path / FOLDER}: run or serve with a min_psnr to choose one")

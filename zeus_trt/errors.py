@@ -1,5 +1,7 @@
 """The one exception that means: the caller can fix this."""
 
+from typing import Any
+
 _LONGEST = 4000  # characters of a message
 
 
@@ -14,6 +16,19 @@ class ZeusError(Exception):
 
     def __init__(self, message: object = ""):
         super().__init__(shorten(escape(str(message))))
+
+
+class FailedCheck(ZeusError):
+    """What was asked for was measured, and is not good enough.
+
+    Args:
+        message: As in ``ZeusError``.
+        result: What was measured, as JSON data; the CLI prints it with ``--json`` all the same.
+    """
+
+    def __init__(self, message: object, result: dict[str, Any]):
+        super().__init__(message)
+        self.result = result
 
 
 def escape(text: str) -> str:

@@ -138,6 +138,8 @@ int main(int count, char** values) {
   for (int i = 3; i < count; ++i) {
     auto program = zeus_trt::SamplingProgram::load(values[i]);
     if (!program) return fail(program.error());
+    for (const char letter : program->plan)
+      if (const auto fits = engine->record().check_letter(letter); !fits) return fail(fits.error());
     programs.push_back(std::move(*program));
   }
   const auto& latents = engine->manifest().inputs[0];

@@ -11,6 +11,7 @@ from zeus_trt.errors import ZeusError, escape
 from zeus_trt.files import digest_file, recover
 from zeus_trt.runtime.bundle.manifest import FILE_NAME, SCHEDULER_FILE, FileEntry, Graph, Manifest, solver_name
 from zeus_trt.runtime.bundle.onnx_references import list_references
+from zeus_trt.runtime.bundle.precision import Precision
 from zeus_trt.runtime.scheduler import parse_config
 
 _Stamp = tuple[int, ...]
@@ -71,6 +72,19 @@ class Bundle:
             if self._stamps.get(name) != _stamp(self._find(name)):
                 self._check(name)
         return self.path / graph
+
+    def find_quantized(self) -> Precision:
+        """The precision of the graph that answers the ``Q`` steps of plans.
+
+        Raises:
+            ZeusError: The bundle has no such graph.
+        """
+        if (precision := self.manifest.quantized) is None:
+            raise ZeusError(
+                f"plan: got Q for {self.path}, which has no quantized graph; expected one in int8 or fp8. Add it: "
+                f"zeus-trt quantize {self.path}. Or write F."
+            )
+        return precision
 
     @property
     def scheduler_config(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The model ``sampler``: trajectories whose full steps are calls of the model ``denoiser``.
+"""The model ``sampler``: trajectories whose full steps are calls of the models ``denoiser`` and ``quantized``.
 
 Each request is a trajectory in a thread of a pool, with its own plan, steps and guidance. Threads wait for the denoiser
 at the same time, so Triton's dynamic batcher merges their calls.
@@ -18,6 +18,7 @@ from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError, escape, say_cause
 from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.bundle.manifest import FILE_NAME, Manifest
+from zeus_trt.runtime.denoiser import EnginePair
 from zeus_trt.runtime.request import Request
 from zeus_trt.runtime.solver import Solver
 from zeus_trt.runtime.steppers import ProgramStepper
@@ -39,11 +40,13 @@ class TritonPythonModel:
         check_numpy(pb_utils)
         parameters = json.loads(args["model_config"])["parameters"]
         folder = Path(args["model_repository"], args["model_version"], "bundle")
-        bundle = Bundle(folder, Manifest.from_json(strict_json.read_bytes(folder / FILE_NAME, "manifest")))
+        manifest = Manifest.from_json(strict_json.read_bytes(folder / FILE_NAME, "manifest"))
+        bundle = Bundle(folder, manifest)
         self._solver, self._bundle = Solver(bundle), bundle
-        self._denoiser = Denoiser(
-            parameters["denoiser"]["string_value"], bundle.manifest, int(parameters["max_rows"]["string_value"])
-        )
+        max_rows = int(parameters["max_rows"]["string_value"])
+        models = [parameters[key]["string_value"] for key in ("denoiser", "quantized") if key in parameters]
+        engines = [Denoiser(model, manifest, max_rows) for model in models]
+        self._denoiser = EnginePair(*engines) if len(engines) == 2 else engines[0]
         self._pool = ThreadPoolExecutor(int(parameters["trajectories"]["string_value"]))
         torch.set_num_threads(1)  # the solver's arithmetic is small, and the denoiser needs the cores
 
@@ -75,6 +78,11 @@ class TritonPythonModel:
         num_steps = request.num_steps
         self._check_steps(num_steps)
         settled = request.settle(lambda: self._solver.count_evaluations(num_steps), None)
+        if "Q" in settled.plan.steps and not isinstance(self._denoiser, EnginePair):
+            raise ZeusError(
+                "plan: got Q for a repository without a quantized denoiser; expected F, X and R. Package a bundle that "
+                "was quantized, or write F."
+            )
         trajectory = Trajectory(settled, self._bundle.manifest, self._denoiser, self._solver)
         stepper = ProgramStepper(fold(self._solver.program(num_steps), settled.plan), trajectory.noise)
         model, nfe = trajectory.make_call(stepper), settled.plan.nfe
@@ -98,7 +106,7 @@ class TritonPythonModel:
 
 
 class Denoiser:
-    """The model ``denoiser`` of the same server, as a denoiser.
+    """A model of the same server, ``denoiser`` or ``quantized``, as a denoiser.
 
     Args:
         model: Its name.

@@ -42,9 +42,10 @@ class TwoEngines(ToyWorkload):
     def compare(self, setting, numbers):
         noise = draw_noise((len(numbers), *SHAPE), [self.seed + number for number in numbers])
         stepper = start_stepper(self.make_scheduler(), noise, setting.full.plan, setting.num_steps)
-        model = ModelCall(self.make_engine(), stepper)
+        pair = self.make_engine()
+        full_model, quantized_model = (ModelCall(engine, stepper) for engine in (pair.full, pair.quantized))
         while call := stepper.call:
-            yield (full := model(*call)), model(*call, "Q")
+            yield (full := full_model(*call)), quantized_model(*call)
             stepper.feed(full)
 
 

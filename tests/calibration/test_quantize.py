@@ -1,14 +1,18 @@
 """A graph in 8 bits beside the float graph: near enough and repeatable, or nothing has changed."""
 
 import json
+import os
 from collections import Counter
 
 import pytest
 import torch
+from golden_files import GOLDEN
 
 from zeus_trt import measure_sensitivity, quantize
 from zeus_trt.calibration.graph_error import check_samples
+from zeus_trt.calibration.recording import Recorder
 from zeus_trt.errors import ZeusError
+from zeus_trt.export import verify_bundle
 from zeus_trt.export.build import plan_engine
 from zeus_trt.runtime import Bundle, Session
 
@@ -17,6 +21,13 @@ FEW = {"steps": 4, "num_trajectories": 1, "num_held_out": 1, "min_psnr": 10.0, "
 
 def list_content(folder):
     return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def find_structure(data):
+    """Keys, lengths and types of JSON data."""
+    if isinstance(data, dict):
+        return {name: find_structure(value) for name, value in data.items()}
+    return [find_structure(one) for one in data] if isinstance(data, list) else type(data)
 
 
 @pytest.fixture
@@ -38,6 +49,7 @@ def test_adds_a_graph_that_runs(bundle, precision):
     assert torch.isfinite(made.latents).all()
     stored = json.loads(opened.read(f"graphs/{precision}/quantization.json"))
     assert stored["ranges"] == {name: list(ends) for name, ends in report.ranges.items()}
+    assert find_structure(stored) == find_structure(json.loads((GOLDEN / "quantization.json").read_text()))
 
 
 def test_same_seed_gives_the_same_bytes(bundle, export_tiny):
@@ -67,6 +79,29 @@ def test_a_refusal_leaves_the_bundle_alone(bundle, options):
         quantize(bundle, **{**FEW, **options})
     assert list_content(bundle) == before
     assert [path.name for path in bundle.parent.iterdir()] == [bundle.name]
+
+
+@pytest.mark.parametrize("lost", [{2}, {0, 1, 2, 3}])
+def test_a_step_without_a_call_leaves_the_bundle_alone(bundle, monkeypatch, lost):
+    before, tag = list_content(bundle), Recorder.tag
+    monkeypatch.setattr(Recorder, "tag", lambda self, step: None if step.index in lost else tag(self, step))
+    with pytest.raises(ZeusError, match=f"got 0 calls at step {min(lost)} of 1 samples"):
+        quantize(bundle, **FEW)
+    assert list_content(bundle) == before
+
+
+def test_weights_with_a_second_name(bundle, tmp_path):
+    os.link(bundle / "graphs/fp32/denoiser.onnx.data", tmp_path / "second")
+    quantize(bundle, **FEW)
+    assert [graph.precision for graph in Bundle.open(bundle).manifest.graphs] == ["fp32", "int8"]
+
+
+def test_verify_compares_every_graph(bundle, tiny_model):
+    quantize(bundle, **FEW)
+    records = verify_bundle(bundle, tiny_model, tolerance=2.0)
+    assert {record.backend for record in records} == {"onnxruntime", "onnxruntime:int8"}
+    with pytest.raises(ZeusError, match="on onnxruntime:int8; expected at most 1e-04"):
+        verify_bundle(bundle, tiny_model, tolerance=1e-4)
 
 
 def test_an_interrupt_leaves_the_bundle_alone(bundle):

@@ -60,6 +60,17 @@ def test_a_plan_that_cannot_run_is_refused(bundle, plan, reason):
     assert reason in refused.stderr
 
 
+@pytest.mark.parametrize("floor", [1, 900])
+def test_json_has_the_figures_of_a_mixed_plan_whether_it_passes_or_not(quantized_tiny, floor):
+    plan = "FQXRQFXRFQQF"
+    done = call(quantized_tiny.path, "--plan", plan, "--min-psnr", floor, "--json")
+    result = json.loads(done.stdout)
+    assert (result["plan"]["steps"], result["min_psnr"], result["num_samples"]) == (plan, floor, SAMPLES)
+    assert result["passes"] is (floor <= result["psnr_db"])
+    assert done.exit_code == (0 if result["passes"] else 1)
+    assert ("gate: got" in done.stderr) is not result["passes"]
+
+
 def test_q_needs_a_quantized_graph(bundle):
     refused = call(bundle, "--plan", "F" + "Q" * (STEPS - 1), "--min-psnr", 30)
     assert refused.exit_code == 1

@@ -1,5 +1,6 @@
 // What needs no Python beside it.   checks PROGRAM
 #include <zeus_trt/zeus_trt.hpp>
+#include <zeus_trt/zeus_trt_engine.hpp>
 
 #include <iostream>
 #include <stdexcept>
@@ -66,6 +67,16 @@ void check_digest() {
   expect(sha256("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", "SHA-256 of abc");
   expect(sha256(std::string(1000000, 'a')) == "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0",
          "SHA-256 of a million a");
+}
+
+void check_letters() {
+  zeus_trt::EngineRecord record;
+  record.precision = "fp16";
+  const auto refused = record.check_letter('Q');
+  expect(!refused && says(refused.error(), "plan: got Q for an engine in fp16"), "Q for an engine that is not quantized");
+  expect(static_cast<bool>(record.check_letter('F')), "F for any engine");
+  record.precision = "int8";
+  expect(static_cast<bool>(record.check_letter('Q')), "Q for a quantized engine");
 }
 
 void check_memory(const zeus_trt::SamplingProgram& program, const std::vector<float>& noise) {
@@ -158,6 +169,7 @@ int main(int, char** values) {
   std::vector<float> noise(32);
   for (std::size_t i = 0; i < noise.size(); ++i) noise[i] = static_cast<float>(i) / 16 - 1;
   check_digest();
+  check_letters();
   check_memory(*program, noise);
   check_reuse(*program, noise);
   check_control(*program, noise);

@@ -10,7 +10,7 @@
 
 namespace {
 
-enum Kind : std::int32_t { call, result, error };
+enum Kind : std::int32_t { call, result, error, quantized_call };
 std::mutex pipe;
 
 void write(Kind kind, std::size_t trajectory, std::size_t rows, const void* data, std::size_t bytes) {
@@ -25,10 +25,10 @@ zeus_trt::Result<zeus_trt::View<const T>> run(const zeus_trt::SamplingProgram& p
                                               std::size_t rows, double scale, std::size_t trajectory,
                                               std::vector<T>& latents) {
   std::vector<T> output;
-  const auto denoiser = [&](const zeus_trt::Call<T>& asked) {
+  const auto ask = [&](Kind kind, const zeus_trt::Call<T>& asked) {
     const std::lock_guard lock(pipe);
     const auto input = asked.input();
-    write(call, trajectory, asked.rows, input.data, input.size * sizeof(T));
+    write(kind, trajectory, asked.rows, input.data, input.size * sizeof(T));
     std::cout.write(reinterpret_cast<const char*>(asked.timesteps),
                     static_cast<std::streamsize>(asked.rows * sizeof(float)));
     std::cout.flush();
@@ -37,6 +37,9 @@ zeus_trt::Result<zeus_trt::View<const T>> run(const zeus_trt::SamplingProgram& p
     output.resize(static_cast<std::size_t>(std::cin.gcount()) / sizeof(T));
     return zeus_trt::View<const T>(output);
   };
+  const auto full = [&](const zeus_trt::Call<T>& asked) { return ask(call, asked); };
+  const auto quantized = [&](const zeus_trt::Call<T>& asked) { return ask(quantized_call, asked); };
+  zeus_trt::EnginePair denoiser(full, quantized);
   auto stepper = zeus_trt::Stepper<T>::make(program, noise, rows);
   if (!stepper) return stepper.error();
   auto guidance = zeus_trt::ClassifierFreeGuidance<T>::make(scale, rows, noise.size / rows);

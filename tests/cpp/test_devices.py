@@ -14,8 +14,11 @@ from zeus_trt.zeus_graph import Plan, fold, trace
 USER = """#include <zeus_trt/zeus_trt_tensorrt.hpp>
 int main() {
   auto engine = zeus_trt::TensorRtEngine::open("deploy");
+  auto quantized = zeus_trt::TensorRtEngine::open("deploy", 0, nullptr, "quantized");
   auto denoiser = engine->bind({{"class_labels", {nullptr, {2}}}}, {4, 8, 8});
-  return !(**denoiser)(zeus_trt::Call<float>{});
+  auto other = quantized->bind({{"class_labels", {nullptr, {2}}}}, {4, 8, 8});
+  zeus_trt::EnginePair pair(**denoiser, **other);
+  return !pair(zeus_trt::Call<float>{});
 }
 """
 

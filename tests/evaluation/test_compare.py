@@ -4,6 +4,8 @@ import csv
 import json
 import time
 from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,7 +21,7 @@ from zeus_trt.evaluation.peer import Peer
 from zeus_trt.evaluation.report import FILES
 from zeus_trt.evaluation.row import Times
 from zeus_trt.evaluation.subject import open_subject
-from zeus_trt.evaluation.summary import mark
+from zeus_trt.evaluation.summary import mark, mark_slower
 from zeus_trt.evaluation.timing import Run
 from zeus_trt.evaluation.variants import Grid, NamedPlan, make_variants
 from zeus_trt.zeus_graph import Plan, Predictor
@@ -122,6 +124,38 @@ def test_time_is_that_of_the_clock(bundle, monkeypatch):
     assert [row.times.total_ms for row in rows] == [5000.0, 3000.0, 2500.0]
     assert [row.speedup.median for row in rows] == [1.0, 10 / 6, 2.0]
     assert [row.marks for row in rows] == ["", "", ""]
+
+
+@pytest.mark.parametrize(("seconds", "mark"), [(0.75, "<"), (0.5, ""), (0.25, "")])
+def test_graphs_and_mixed_plans_are_rows(quantized_tiny, monkeypatch, seconds, mark):
+    now = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+
+    def take(seconds):
+        now[0] += seconds
+
+    engines = {
+        name: ToyEngine(name, partial(take, each))
+        for name, each in (("onnxruntime", 0.5), ("onnxruntime:int8", seconds))
+    }
+    rows = run(make_subject(quantized_tiny.path, **engines), ratios=(2,), plans=[NamedPlan.read("FFQXRQXRFF")]).rows
+    assert [(row.backend, row.label) for row in rows] == [
+        (name, label) for name in engines for label in ("full", "r = 2", "FFQXRQXRFF")
+    ]
+    assert [row.marks for row in rows] == [""] * 3 + [mark] * 3
+    mixed = rows[2]
+    assert (mixed.plan, mixed.nfe, mixed.mode) == ("FFQXRQXRFF", 6, "program")
+    # The quantized engine is the bundle's, for which the clock does not move: the bound is in time, not in calls.
+    assert mixed.speedup_bound == mixed.speedup.median == 10 / 4
+    assert mixed.to_full.latent_error > 0
+
+
+@pytest.mark.parametrize(("totals", "mark"), [((110, 110), "<"), ((110, 95), ""), ((90, 90), "")])
+def test_a_quantized_engine_is_marked_where_every_round_is_slower(totals, mark):
+    runs = [make_run(total, round=str(place)) for place, total in enumerate(totals)]
+    unquantized = SimpleNamespace(runs=[make_run(100.0, round=run.round) for run in runs])
+    assert mark_slower(runs, unquantized) == mark
+    assert mark_slower(runs, None) == ""
 
 
 class UNet2DModel(torch.nn.Module):

@@ -26,7 +26,7 @@ from zeus_trt.runtime import Bundle, Session
 from zeus_trt.runtime.bundle.engine_folder import digest_model
 from zeus_trt.runtime.bundle.engine_trust import trust_engines
 from zeus_trt.runtime.bundle.precision import Precision
-from zeus_trt.zeus_graph import SamplingProgram
+from zeus_trt.zeus_graph import Plan, SamplingProgram
 
 README = "README.md"
 
@@ -34,6 +34,11 @@ README = "README.md"
 @pytest.fixture
 def bundle(tmp_path):
     return write_bundle(tmp_path / "bundle", fp16=0.2)
+
+
+@pytest.fixture
+def quantized(tmp_path):
+    return write_bundle(tmp_path / "quantized", int8=0.2)
 
 
 def list_files(folder):
@@ -79,6 +84,53 @@ def test_another_precision_is_packaged(bundle, tmp_path):
     assert "`graphs/fp16/denoiser.onnx`" in (tmp_path / "deploy" / README).read_text()
 
 
+def make_spec(bundle, backend="aot-inductor", precision=Precision.FP32, **changes):
+    graph, weights = digest_model(Bundle.open(bundle).manifest, backend, precision)
+    own = {"backend": backend, "precision": precision, "graph_sha256": graph, "weights_sha256": weights}
+    return replace(SPEC, **{**own, **changes})
+
+
+def write_mixed(folder):
+    (folder / "mixed.json").write_text('{"format": 1, "steps": "FQXRF"}')
+    return {"plans": [folder / "mixed.json"]}
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "tensorrt-rtx"])
+def test_a_plan_with_q_brings_both_engines(quantized, tmp_path, backend):
+    for precision in Precision.FP32, Precision.INT8:
+        write_engine(quantized, make_spec(quantized, backend, precision), precision.encode())
+    output = tmp_path / "deploy"
+    made = write_deployment(quantized, output, backend, steps=(STEPS,), ratios=(0,), **write_mixed(tmp_path))
+    assert [program.steps for program in made] == ["FFFFF", "FQXRF"]
+    text = (output / README).read_text()
+    assert "zeus_trt::EnginePair both(engine, quantized)" in text
+    assert check_sums(output)
+    places = ("engine", "quantized") if backend == "tensorrt-rtx" else ("graphs/fp32", "graphs/int8")
+    assert all(f"| `{place}/denoiser." in text for place in places)
+    names = [[path.name for path in sorted((output / place).iterdir())] for place in places]
+    assert names[0] == names[1]
+    assert len(names[0]) == 2
+    if backend == "tensorrt-rtx":
+        assert [(output / place / "denoiser.engine").read_bytes() for place in places] == [b"fp32", b"int8"]
+    write_deployment(quantized, output, backend, steps=(STEPS,), ratios=(0,), overwrite=True)
+    assert not (output / places[1]).exists()  # no program calls it
+
+
+@pytest.mark.parametrize(
+    ("fixture", "backend", "words"),
+    [
+        ("bundle", "onnxruntime", "no quantized graph; expected one in int8 or fp8. Add it: zeus-trt quantize"),
+        ("quantized", "tensorrt-rtx", "expected one of tensorrt-rtx in int8"),
+        ("quantized", "tensorrt-rtx", "--backend tensorrt-rtx --precision int8`"),
+        ("quantized", "aot-inductor", "got int8 for aot-inductor"),
+    ],
+)
+def test_a_plan_with_q_needs_both_engines(request, tmp_path, fixture, backend, words):
+    source = request.getfixturevalue(fixture)
+    write_engine(source, make_spec(source, backend))
+    assert words in refuse(source, tmp_path / "deploy", backend, **write_mixed(tmp_path))
+
+
 def refuse(bundle, output, backend="onnxruntime", **options) -> str:
     with pytest.raises(ZeusError) as error:
         write_deployment(bundle, output, backend, **{"steps": (STEPS,), "ratios": (2,), **options})
@@ -94,8 +146,6 @@ def test_what_cannot_be_packaged_is_refused_and_leaves_nothing(bundle, tmp_path)
     assert "expected one of these" in refuse(bundle, output, precision="int8")
     (tmp_path / "5-r2.json").write_text('{"format": 1, "steps": "FFXRF"}')
     assert "two programs of the name 5-r2" in refuse(bundle, output, plans=[tmp_path / "5-r2.json"])
-    (tmp_path / "quantized.json").write_text('{"format": 1, "steps": "FQXRF"}')
-    assert "which has Q steps" in refuse(bundle, output, plans=[tmp_path / "quantized.json"])
     write_calibrated(tmp_path / "plan.json")
     assert "model weights" in refuse(bundle, output, plans=[tmp_path / "plan.json"])
     edit_json(bundle / "manifest.json", unsteppable="it is odd")
@@ -117,12 +167,6 @@ def test_options_of_the_other_form_are_refused(tmp_path, words, said):
     done = CliRunner().invoke(main, ["package", "nowhere", "-o", str(tmp_path / "deploy"), *words.split()])
     assert done.exit_code == 2
     assert said in done.output
-
-
-def make_spec(bundle, **changes):
-    graph, weights = digest_model(Bundle.open(bundle).manifest, "aot-inductor")
-    own = {"backend": "aot-inductor", "precision": Precision.FP32, "graph_sha256": graph, "weights_sha256": weights}
-    return replace(SPEC, **{**own, **changes})
 
 
 def test_an_engine_of_another_machine_needs_trust(bundle, tmp_path):
@@ -202,7 +246,7 @@ def test_its_server_serves_requests_of_two_plans_in_one_call(deployed):
 
 @pytest.mark.slow
 def test_its_programs_refuse_in_one_sentence(deployed):
-    _, output = deployed
+    bundle, output = deployed
 
     def run(*words) -> str:
         done = subprocess.run(words, cwd=output, capture_output=True, text=True, check=False)
@@ -213,6 +257,10 @@ def test_its_programs_refuse_in_one_sentence(deployed):
     said = run("./build/sample", ".", program, "0,1,2,3,4,5,6,7,8", "1", "0", "x.pgm")
     assert "class_labels" in said or "sample: got the shape 9x1x32x32; expected 1..8x1x32x32" in said
     assert "manifest: got nowhere/manifest.json" in run("./build/sample", "nowhere", program, "0", "1", "0", "x.pgm")
+    mixed, _ = Session(bundle).solver.choose("program", Plan("FFXQ"), 4)
+    mixed.save(output / "mixed.json")
+    for words in (("sample", ".", "mixed.json", "0", "1", "0", "x.pgm"), ("server", ".", "x.f32", "mixed.json")):
+        assert "plan: got Q for an engine in fp32" in run(f"./build/{words[0]}", *words[1:])
     (output / "engine" / "denoiser.pt2").write_bytes(b"other")
     said = run("./build/sample", ".", program, "0", "1", "0", "x.pgm")
     assert said.startswith("Error: engine: got ./engine/denoiser.pt2 with other content (5 bytes); expected")

@@ -1,6 +1,7 @@
-"""Triton model repositories, and their two models on a double of Triton; test_triton_server.py runs a real one."""
+"""Triton model repositories, and their models on a double of Triton; test_triton_server.py runs a real one."""
 
 import json
+import re
 import runpy
 import sys
 from dataclasses import replace
@@ -24,6 +25,7 @@ from zeus_trt.runtime.bundle.precision import Precision
 IDS = TensorSpec("img_ids", "float32", ("length", 3), "size")
 FILL = TensorSpec("length", "int64", (), value="length")
 LETTERS = "FFFFXRFXRFXRFXFXFFFF"
+MIXED = "FFQQXRFXRQXRFXQXFFFF"
 ONNX = Served({"backend": "onnxruntime", "default_model_filename": "denoiser.onnx"}, {})
 
 
@@ -33,22 +35,21 @@ def small(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def tiny(export_tiny):
-    """A class-conditional bundle, and its repository."""
-    bundle = export_tiny()
-    output = bundle.path.parent / "models"
-    package_triton(bundle, output, denoiser_backend="python", max_rows=4)
-    return bundle, output
+def tiny(quantized_tiny, tmp_path_factory):
+    """A class-conditional bundle with a graph in 8 bits, and its repository."""
+    output = tmp_path_factory.mktemp("triton") / "models"
+    package_triton(quantized_tiny, output, denoiser_backend="python", max_rows=4)
+    return quantized_tiny, output
 
 
 class Server:
-    """The double's two models: calls of the denoiser reach it one by one, as a batcher without patience makes them."""
+    """The double's models: calls of the denoiser reach it one by one, as a batcher without patience makes them."""
 
     def __init__(self, repository, patch):
-        self.rows = []
+        self.rows = {"denoiser": [], "quantized": []}
         use_module(patch, self._call)
-        self.denoiser = self._open(repository, "denoiser", {"engine": "onnxruntime", "precision": "fp32"})
-        self.sampler = self._open(repository, "sampler", {"denoiser": "denoiser", "max_rows": "4", "trajectories": "4"})
+        self.models = {folder.name: self._open(folder) for folder in repository.iterdir()}
+        self.denoiser, self.sampler = self.models["denoiser"], self.models["sampler"]
 
     def ask(self, *requests):
         """The responses of each request."""
@@ -57,17 +58,19 @@ class Server:
         assert all(request.sender.is_done for request in requests)
         return [request.sender.responses for request in requests]
 
-    def _open(self, repository, name, parameters):
-        model = runpy.run_path(str(repository / name / "1" / "model.py"))["TritonPythonModel"]()
-        model.initialize(make_arguments(repository / name, parameters))
+    def _open(self, folder):
+        model = runpy.run_path(str(folder / "1" / "model.py"))["TritonPythonModel"]()
+        config = (folder / "config.pbtxt").read_text()
+        model.initialize(
+            make_arguments(folder, dict(re.findall(r'key: "(\w+)", value { string_value: "(.*?)"', config)))
+        )
         return model
 
     def _call(self, model, request):
-        assert model == "denoiser"
         arrays = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
-        self.rows.append(len(arrays["sample"]))
+        self.rows[model].append(len(arrays["sample"]))
         flat = {name: array[:, 0] if name != "sample" else array for name, array in arrays.items()}  # config's reshape
-        return self.denoiser.execute([Request(**flat)])[0]
+        return self.models[model].execute([Request(**flat)])[0]
 
 
 @pytest.fixture
@@ -142,6 +145,24 @@ def test_repository_has_the_graph_and_the_solvers(small, tmp_path):
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("backend", ["onnxruntime", "tensorrt"])
+def test_quantized_graph_or_engine_is_a_model_beside_the_denoiser(tmp_path, backend):
+    bundle, output = write_bundle(tmp_path / "bundle", int8=0.2), tmp_path / "models"
+    file = {"onnxruntime": "denoiser.onnx", "tensorrt": "model.plan"}[backend]
+    write_engine(bundle, replace(SPEC, backend="tensorrt", precision=Precision.FP32, options={}))
+    if backend == "tensorrt":
+        assert not [name for name in package_triton(bundle, output, denoiser_backend=backend) if "quantized" in name]
+        write_engine(bundle, replace(SPEC, backend="tensorrt", precision=Precision.INT8, options={}), b"int8")
+        assert "quantized" not in (output / "sampler/config.pbtxt").read_text()
+    files = package_triton(bundle, output, denoiser_backend=backend, overwrite=output.exists())
+    assert {f"{name}/1/{file}" for name in ("denoiser", "quantized")} <= set(files)
+    configs = [(output / name / "config.pbtxt").read_text() for name in ("denoiser", "quantized")]
+    assert configs[0].replace('"denoiser"', '"quantized"', 1) == configs[1]
+    assert '{ key: "quantized", value { string_value: "quantized" } }' in (output / "sampler/config.pbtxt").read_text()
+    package_triton(bundle, output, precision="int8", overwrite=True)
+    assert {path.name for path in output.iterdir()} == {"denoiser", "sampler"}
+
+
 @pytest.mark.parametrize(
     ("backend", "line", "file"),
     [
@@ -199,7 +220,7 @@ def test_requests_with_other_plans_equal_program_mode(tiny, server):
     settings = [
         {**plan, "seed": 5 + scale, "guidance_scale": float(scale)}
         for scale in (1, 2)
-        for plan in ({"ratio": 0}, {"ratio": 2}, {"ratio": 4}, {"plan": LETTERS})
+        for plan in ({"ratio": 0}, {"ratio": 2}, {"ratio": 4}, {"plan": LETTERS}, {"plan": MIXED})
     ]
     with Session(tiny[0]) as session:
         for one, responses in zip(settings, server.ask(*(ask(**one) for one in settings)), strict=True):
@@ -208,6 +229,15 @@ def test_requests_with_other_plans_equal_program_mode(tiny, server):
             found = responses[-1].tensors
             assert torch.equal(torch.from_numpy(found["latents"].as_numpy()), expected.latents)
             assert found["progress"].as_numpy().tolist() == [expected.report.nfe] * 2
+    assert sorted(server.rows["quantized"]) == [2] * MIXED.count("Q") + [4] * MIXED.count("Q")
+
+
+def test_q_needs_a_quantized_denoiser(small, tmp_path, monkeypatch):
+    package_triton(small, tmp_path / "models", denoiser_backend="python")
+    server = Server(tmp_path / "models", monkeypatch)
+    ((response,),) = server.ask(Request(num_steps=np.array([STEPS]), plan=np.array(["FQXRF"], object)))
+    assert "got Q for a repository without a quantized denoiser" in response.error().message()
+    assert not server.rows["denoiser"]
 
 
 def test_sampler_needs_no_diffusers(server, monkeypatch):
@@ -220,7 +250,7 @@ def test_more_rows_than_a_call_takes_are_split(server):
     request = Request(class_labels=np.array([0, 1, 2]), num_steps=np.array([20]), guidance_scale=np.array([2.0]))
     ((response,),) = server.ask(request)
     assert len(response.tensors["latents"].as_numpy()) == 3
-    assert set(server.rows) == {4, 2}
+    assert set(server.rows["denoiser"]) == {4, 2}
 
 
 def test_latents_are_streamed_where_asked(server):
@@ -234,7 +264,7 @@ def test_trajectory_ends_when_its_client_has_gone(server):
     gone.sender._patience = 2
     (responses,) = server.ask(gone)
     assert len(responses) == 2
-    assert len(server.rows) < 20
+    assert len(server.rows["denoiser"]) < 20
 
 
 @pytest.mark.parametrize(
@@ -292,4 +322,4 @@ def test_numpy_that_the_server_was_not_built_for_is_refused(tiny, monkeypatch):
     server = Server(tiny[1], monkeypatch)
     monkeypatch.setattr("triton_double.Tensor.as_numpy", lambda tensor: np.broadcast_to(tensor._array[:1], 3))
     with pytest.raises(ZeusError, match=r"reads \[1, 2, 3\] as \[1, 1, 1\]"):
-        server._open(tiny[1], "sampler", {})
+        server._open(tiny[1] / "sampler")

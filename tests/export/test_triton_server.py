@@ -10,7 +10,7 @@ from zeus_trt.runtime import Session
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(find_reason()), reason=find_reason())]
 LETTERS = "FFFFXRFXRFXRFXFXFFFF"
-PLANS = ({"ratio": 0}, {"ratio": 2}, {"ratio": 4}, {"plan": LETTERS})
+PLANS = ({"ratio": 0}, {"ratio": 2}, {"ratio": 4}, {"plan": LETTERS}, {"plan": "FFQQXRFXRQXRFXQXFFFF"})
 KINDS = {"ratio": np.int32, "every": np.int32, "seed": np.int64, "plan": object, "num_steps": np.int32}
 
 
@@ -21,20 +21,15 @@ def fill(**settings):
 
 
 @pytest.fixture(scope="module")
-def bundle(export_tiny):
-    return export_tiny()
-
-
-@pytest.fixture(scope="module")
-def client(bundle, tmp_path_factory):
+def client(quantized_tiny, tmp_path_factory):
     folder = tmp_path_factory.mktemp("triton")
     # The delay is long, so that calls which could meet do so on a busy machine too.
-    package_triton(bundle, folder / "models", denoiser_backend="python", queue_delay=20_000)
+    package_triton(quantized_tiny, folder / "models", denoiser_backend="python", queue_delay=20_000)
     with serve(folder / "models", folder) as client:
         yield client
 
 
-def test_requests_with_other_plans_equal_program_mode_and_share_calls(bundle, client):
+def test_requests_with_other_plans_equal_program_mode_and_share_calls(quantized_tiny, client):
     settings = {
         f"{scale} {plan}": {**plan, "seed": 5 + scale, "guidance_scale": float(scale)}
         for scale in (1, 2)
@@ -44,7 +39,7 @@ def test_requests_with_other_plans_equal_program_mode_and_share_calls(bundle, cl
     found = ask(client, {key: fill(**one) for key, one in settings.items()})
     calls, executions = (after - former for after, former in zip(count(client), before, strict=True))
     nfe = 0
-    with Session(bundle) as session:
+    with Session(quantized_tiny) as session:
         for key, one in settings.items():
             labels = {"class_labels": torch.tensor([1, 3])}
             expected = session.generate(labels, mode="program", num_steps=20, **one)

@@ -8,14 +8,12 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import (
     EnginePair,
     ProgramStepper,
-    SchedulerStepper,
     Session,
     draw_noise,
     run,
     run_steps,
 )
 from zeus_trt.runtime.calls import ModelCall
-from zeus_trt.runtime.loop import start_stepper
 from zeus_trt.runtime.report import bound_speedup
 from zeus_trt.zeus_graph import Plan, fold, trace
 
@@ -79,15 +77,6 @@ def test_equal_engines_make_the_plan_without_q():
 def test_one_engine_refuses_q():
     with pytest.raises(ZeusError, match=r"plan: got Q at step 1 for one engine; expected EnginePair"):
         list(run_steps(full, FlowMatchEulerDiscreteScheduler(), NOISE, Plan("FQF"), 3))
-
-
-def test_a_call_may_name_its_engine():
-    stepper = start_stepper(FlowMatchEulerDiscreteScheduler(), NOISE, Plan("FFF"), 3)
-    assert isinstance(stepper, SchedulerStepper)
-    model, coarse = ModelCall(EnginePair(full, Coarse()), stepper), Coarse()
-    latents, timestep = stepper.call
-    assert torch.equal(model(latents, timestep, "Q"), coarse(sample=latents, timestep=timestep))
-    assert torch.equal(model(latents, timestep), full(latents, timestep))
 
 
 def test_the_bound_is_in_cost():

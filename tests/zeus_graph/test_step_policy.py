@@ -64,6 +64,25 @@ def test_policies_that_are_not_known_are_refused(change):
         read_step_policy({**POLICY, **change}, 8)
 
 
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (
+            {"quantization_config": {"bits": 8}},
+            r"^plan: got .*config\.json, which has no plan and no diffusion_step_pol",
+        ),
+        ({"quantization_config": None}, "no diffusion_step_policy"),
+        ({"diffusion_step_policy": {"count": 3}}, r"^step policy: got None as schema_version; expected 1"),
+        ({"diffusion_step_policy": [POLICY]}, r"^step policy: got None as schema_version; expected 1"),
+        ({**POLICY, "last_steps": {"count": 2.5, "mode": "a16"}}, r"got 2\.5 as last_steps\.count; expected a number"),
+    ],
+)
+def test_a_file_without_a_policy_that_can_be_read_is_refused(config, content, words):
+    config.write_text(json.dumps(content))
+    with pytest.raises(ZeusError, match=words):
+        load_plan(config, 8)
+
+
 def test_a_policy_needs_a_number_of_steps(config):
     with pytest.raises(ZeusError, match="num_steps: got none"):
         load_plan(config)

@@ -13,7 +13,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from zeus_trt.errors import ZeusError, escape
+from zeus_trt.errors import FailedCheck, ZeusError, escape
 
 PREFIX = "ZEUS_TRT"
 QUIET, VERBOSE, DEBUG, JSON = "zeus_trt.quiet", "zeus_trt.verbose", "zeus_trt.debug", "zeus_trt.json"
@@ -85,9 +85,13 @@ class Command(click.Command):
         with _set_up_libraries(ctx), _name_flags(self):
             if not ctx.meta.get(JSON):
                 return super().invoke(ctx)
-            with contextlib.redirect_stdout(sys.stderr):
-                result = super().invoke(ctx)
-        click.echo(json.dumps(_make_strict(result), allow_nan=False))
+            try:
+                with contextlib.redirect_stdout(sys.stderr):
+                    result = super().invoke(ctx)
+            except FailedCheck as failed:
+                _print_json(failed.result)
+                raise
+        _print_json(result)
         return result
 
     def _choose_one(self, ctx: click.Context, group: Sequence[str]) -> None:
@@ -187,6 +191,10 @@ def say(text: str) -> None:
 def warn(text: str) -> None:
     """Prints a warning on stderr."""
     click.echo(escape(f"warning: {text}"), err=True)
+
+
+def _print_json(data: Any) -> None:
+    click.echo(json.dumps(_make_strict(data), allow_nan=False))
 
 
 def _make_strict(data: Any) -> Any:

@@ -68,7 +68,7 @@ def export(model, output, backends, gpu, batch, ranges, arguments, **settings) -
 @argument_option
 @click.option("--tolerance", type=Number(0), help="Largest relative error to eager.  [default: the precision's]")
 def verify(bundle, model, sizes, arguments, tolerance) -> dict:
-    """Compare BUNDLE's graph again with the MODEL that it was exported from."""
+    """Compare BUNDLE's graphs again with the MODEL that they were exported from."""
     from zeus_trt.export import verify_bundle
 
     records = verify_bundle(bundle, model, sizes=sizes, arguments=dict(arguments), tolerance=tolerance)

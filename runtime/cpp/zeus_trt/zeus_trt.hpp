@@ -397,6 +397,23 @@ class ClassifierFreeGuidance {
   detail::Memory<float, Space> timesteps_;
 };
 
+// Two engines behind one call, for plans with Q: the letter of a step says which of them answers. Both must outlive it.
+template <class Full, class Quantized>
+class EnginePair {
+ public:
+  EnginePair(Full& full, Quantized& quantized) : full_(full), quantized_(quantized) {}
+
+  template <class T>
+  Result<View<const T>> operator()(const Call<T>& call) {
+    if (call.letter == 'Q') return quantized_(call);
+    return full_(call);
+  }
+
+ private:
+  Full& full_;
+  Quantized& quantized_;
+};
+
 struct Control {
   std::function<void(std::size_t done, std::size_t nfe)> on_call;  // after every full step
   const std::atomic<bool>* cancelled = nullptr;                    // read before every call

@@ -61,6 +61,7 @@ class AotiEngine {
   class Denoiser {
    public:
     Result<View<const float>> operator()(const Call<float>& call) noexcept {
+      if (Status fits = engine_->record().check_letter(call.letter); !fits) return fits.error();
       auto shape = row_shape_;
       shape.insert(shape.begin(), static_cast<std::int64_t>(call.rows));
       const auto options = at::TensorOptions(at::kFloat).device(engine_->state_->device);

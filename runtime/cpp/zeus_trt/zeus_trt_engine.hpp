@@ -29,6 +29,16 @@ struct EngineRecord {
     return detail::at_border<EngineRecord>([&] { return read(text); });
   }
 
+  // Refuses a step of the letter Q for an engine that is not quantized: it would compute something else.
+  Status check_letter(char letter) const noexcept {
+    return detail::at_border<Done>([&]() -> Done {
+      if (letter == 'Q' && precision != "int8" && precision != "fp8")
+        throw detail::refuse("plan", "Q for an engine in " + precision, "an EnginePair of it and a quantized one",
+                             "Give both engines, or fold a plan without Q.");
+      return {};
+    });
+  }
+
   // Refuses a shape that the engine was not built for: it might run, and compute something else.
   Status check_shape(const std::string& input, const std::vector<std::int64_t>& shape) const noexcept {
     return detail::at_border<Done>([&]() -> Done {

@@ -2,7 +2,7 @@
 //
 //     auto engine = zeus_trt::TensorRtEngine::open("deploy", 0, stream);
 //     auto denoiser = engine->bind({{"encoder_hidden_states", {text, {2, 77, 768}}}}, {4, 64, 64});
-//     auto latents = zeus_trt::run(*stepper, *denoiser);
+//     auto latents = zeus_trt::run(*stepper, **denoiser);
 //
 // Compiled against NVIDIA's public headers, and never run. TensorRT-RTX has the same interface; its headers could not
 // be had, so it was not compiled against them.
@@ -30,16 +30,17 @@ using DeviceTensors = std::map<std::string, DeviceTensor>;
 // steppers use the same stream. Threads may share it.
 class TensorRtEngine {
  public:
-  // Opens what `zeus-trt package` wrote, on a device. The engine is native code.
-  static Result<TensorRtEngine> open(const std::string& folder, int device = 0,
-                                     cudaStream_t stream = nullptr) noexcept {
+  // Opens what `zeus-trt package` wrote, on a device: `engine`, or `quantized`, which answers the Q steps of plans. The
+  // engine is native code.
+  static Result<TensorRtEngine> open(const std::string& folder, int device = 0, cudaStream_t stream = nullptr,
+                                     const std::string& name = "engine") noexcept {
     auto manifest = Manifest::load(folder + "/manifest.json");
     if (!manifest) return manifest.error();
-    auto record = EngineRecord::load(folder + "/engine");
+    auto record = EngineRecord::load(folder + "/" + name);
     if (!record) return record.error();
     return detail::at_border<TensorRtEngine>([&] {
       TensorRtEngine made(std::move(*manifest), std::move(*record), device, stream);
-      made.load(folder + "/engine/" + made.state_->record.file);
+      made.load(folder + "/" + name + "/" + made.state_->record.file);
       return made;
     });
   }
@@ -76,6 +77,7 @@ class TensorRtEngine {
   class Denoiser {
    public:
     Result<View<const float>> operator()(const Call<float>& call) noexcept {
+      if (Status fits = engine_->record().check_letter(call.letter); !fits) return fits.error();
       latents_->data = call.latents;
       timesteps_->data = call.timesteps;
       latents_->shape[0] = timesteps_->shape[0] = static_cast<std::int64_t>(call.rows);
