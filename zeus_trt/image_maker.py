@@ -49,7 +49,9 @@ class MakerOptions:
         """
         is_pipeline = find_kind(self.model) == PIPELINE
         if is_pipeline and self.engine is None:
-            raise ZeusError("engine: got nothing for a pipeline; expected its bundle. Export the pipeline, and give it.")
+            raise ZeusError(
+                "engine: got nothing for a pipeline; expected its bundle. Export the pipeline, and give it."
+            )
         for name in ("engine", "device", "dtype"):
             if not is_pipeline and getattr(self, name) is not None:
                 raise ZeusError(f"{name}: got it for a bundle; expected a pipeline. Leave it out.")

@@ -7,6 +7,7 @@ from zeus_trt.cli import (  # noqa: F401  (they add themselves)
     demo,
     export,
     gate,
+    generate_batch,
     inspect,
     package,
     plan,
@@ -17,7 +18,14 @@ from zeus_trt.cli.group import main
 from zeus_trt.cli.trust import add_trust_option
 
 add_trust_option(
-    build.build, calibrate.calibrate, compare.compare, gate.gate, inspect.inspect, package.package, run.run
+    build.build,
+    calibrate.calibrate,
+    compare.compare,
+    gate.gate,
+    generate_batch.generate_batch,
+    inspect.inspect,
+    package.package,
+    run.run,
 )
 
 __all__ = ["main"]
