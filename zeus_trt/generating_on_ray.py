@@ -1,6 +1,7 @@
 """A batch as a job of Ray Data."""
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
@@ -15,9 +16,6 @@ from zeus_trt.serving.image_request import ImageRequest
 
 if TYPE_CHECKING:
     import pyarrow
-
-_RETRIES = 3
-"""Times that requests are given to another worker after one has died with them."""
 
 _COLUMNS = ("id", "picture", "report", "error")
 
@@ -62,7 +60,8 @@ def _run(cluster: RayOptions, options: MakerOptions, requests: Sequence[NamedReq
     least, most = cluster.replicas
     with connect(cluster) as ray:
         context = ray.data.DataContext.get_current()
-        context.enable_progress_bars = False
+        context.enable_progress_bars = False  # the caller has one
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
         size = min(4 * options.max_rows, -(-len(rows) // most))  # work for every worker, and little to repeat
         pictures = ray.data.from_items(rows, override_num_blocks=-(-len(rows) // size)).map_batches(
             Worker,
@@ -70,7 +69,6 @@ def _run(cluster: RayOptions, options: MakerOptions, requests: Sequence[NamedReq
             batch_size=size,
             batch_format="pyarrow",
             compute=ray.data.ActorPoolStrategy(min_size=least, max_size=most, max_tasks_in_flight_per_actor=1),
-            max_task_retries=_RETRIES,
             **cluster.list_resources(),
         )
         try:
@@ -80,6 +78,6 @@ def _run(cluster: RayOptions, options: MakerOptions, requests: Sequence[NamedReq
                 yield Outcome(**row)
         except ray.exceptions.RayError as error:
             raise ZeusError(
-                f"ray: got a job that ended early ({say_cause(error)}); expected workers that live. Look at Ray's logs, "
-                "and run the command again: it makes what is missing."
+                f"ray: got a job that ended early ({say_cause(error)}); expected workers that live. Look at Ray's "
+                "logs, and run the command again: it makes what is missing."
             ) from error

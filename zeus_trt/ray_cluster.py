@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import re
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ LOCAL = "local"
 
 _ADDRESS = re.compile(r"(ray://)?[A-Za-z0-9._-]+:\d+|\[[0-9a-fA-F:]+\]:\d+|auto")
 _LOOPBACK = "127.0.0.1"
-_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_IMPORT_WARNING": "1"}
+_VARIABLES = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
 
 
 @dataclass(frozen=True)
@@ -56,29 +57,34 @@ class RayOptions:
         """
         import ray
 
-        has = ray.cluster_resources()
-        gpus = self.gpus if self.gpus is not None else min(has.get("GPU", 0), 1)
-        if self.cpus > has.get("CPU", 0) or gpus > has.get("GPU", 0):
+        there = ray.cluster_resources()
+        cpus, gpus = there.get("CPU", 0), there.get("GPU", 0)
+        asked = self.gpus if self.gpus is not None else min(gpus, 1)
+        if self.cpus > cpus or asked > gpus:
             raise ZeusError(
-                f"ray: got {self.cpus:g} CPUs and {gpus:g} GPUs per replica in a cluster that has {has.get('CPU', 0):g} "
-                f"and {has.get('GPU', 0):g}; expected a cluster with room for one. Lower them, or add nodes."
+                f"ray: got {self.cpus:g} CPUs and {asked:g} GPUs per replica, in a cluster of {cpus:g} and {gpus:g}; "
+                "expected a cluster with room for one. Lower them, or add nodes."
             )
-        return {"num_cpus": self.cpus, "num_gpus": gpus}
+        return {"num_cpus": self.cpus, "num_gpus": asked}
 
 
 @contextmanager
 def connect(options: RayOptions) -> Iterator[Any]:
     """Yields the module ``ray``, connected to a cluster; a local one ends with the block.
 
-    A local one listens on loopback only, and has no dashboard.
+    A local one has no dashboard, and answers nobody without a token that only its own processes have: some of Ray's
+    ports are open on every interface, whatever its address.
 
     Raises:
         ZeusError: Ray is not installed, or no cluster answers.
     """
     if importlib.util.find_spec("ray") is None:
         raise ZeusError("ray: got no such package; expected it to be installed. pip install 'zeus-trt[ray]'.")
-    before = {name: os.environ.get(name) for name in _QUIET}
-    os.environ.update({name: value for name, value in _QUIET.items() if before[name] is None})
+    variables = dict(_VARIABLES)
+    if options.address == LOCAL:
+        variables |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     import ray
 
     is_ours = not ray.is_initialized()  # else the caller's
@@ -94,7 +100,6 @@ def connect(options: RayOptions) -> Iterator[Any]:
 
 
 def _start(ray: Any, options: RayOptions) -> None:
-    most = options.replicas[1]
     settings: dict[str, Any] = {"address": options.address}
     if options.address == LOCAL:
         cpus = max(os.cpu_count() or 1, 1 + int(options.cpus * options.replicas[0]))

@@ -76,9 +76,8 @@ def _read_lines(file: Path) -> Iterator[tuple[int, bytes]]:
         with file.open("rb") as lines:
             for number, line in enumerate(iter(lambda: lines.readline(strict_json.LIMIT + 1), b""), 1):
                 if len(line) > strict_json.LIMIT:
-                    raise ZeusError(
-                        f"line {number} of {file.name}: got more than {strict_json.LIMIT} bytes; expected fewer. Split it."
-                    )
+                    where = f"line {number} of {file.name}"
+                    raise ZeusError(f"{where}: got more than {strict_json.LIMIT} bytes; expected fewer. Split it.")
                 if line.strip():
                     yield number, line
     except (OSError, ValueError) as error:
