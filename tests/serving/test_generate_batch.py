@@ -4,6 +4,7 @@ import json
 import threading
 
 import pytest
+from batch_requests import ask, write
 from checkout import edit_json
 from click.testing import CliRunner
 from small_bundle import write_bundle
@@ -21,15 +22,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory):
     return write_bundle(tmp_path_factory.mktemp("batch") / "small")
-
-
-def write(path, *requests):
-    path.write_text("".join(json.dumps(request) + "\n" for request in requests))
-    return path
-
-
-def ask(count, **fields):
-    return [{"id": f"p{k}", "seed": k, "steps": 3 + k % 3, "ratio": k % 3, **fields} for k in range(count)]
 
 
 def call(*words):

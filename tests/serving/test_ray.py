@@ -5,9 +5,9 @@ import signal
 import sys
 
 import pytest
+from batch_requests import ask, write
 from click.testing import CliRunner
 from small_bundle import write_bundle
-from test_generate_batch import ask, write
 
 from zeus_trt.cli import main
 from zeus_trt.errors import ZeusError
