@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from zeus_trt.calibration.calibrate import Task
 from zeus_trt.evaluation.plots import encode_figure, make_figure
 from zeus_trt.files import write_atomically
 from zeus_trt.zeus_graph import PRESETS, Plan
+from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan, Measured
 
 _LEAST = 8
 
@@ -54,9 +56,24 @@ class Point:
 
 @dataclass(frozen=True)
 class Pareto:
-    """Points, by their number of full steps; no quality falls from one to the next."""
+    """Points, by their number of full steps; no quality falls from one to the next.
+
+    Args:
+        points: The points.
+        found: What each budget's calibration found, and its best plan with the paper's presets.
+    """
 
     points: tuple[Point, ...]
+    found: tuple[tuple[CalibratedPlan, Measured], ...] = ()
+
+    @property
+    def plans(self) -> tuple[CalibratedPlan, ...]:
+        """The calibrations of the points whose plan is their own; a preset that is better takes a plan's place."""
+        return tuple(
+            one if best is one.chosen else replace(one, chosen=best, calibrated=False, predicted_db=math.nan)
+            for point, (one, best) in zip(self.points, self.found, strict=True)
+            if point.plan_nfe == point.nfe
+        )
 
     def describe(self) -> str:
         """A table for the terminal."""
@@ -92,18 +109,21 @@ def trace_pareto(task: Task) -> Pareto:
     presets = {plan.nfe: (name, plan) for name, ratio in PRESETS.items() if (plan := Plan.uniform(count, ratio))}
     stats, bench = task.record(), task.bench()
     points: list[Point] = []
+    made: list[tuple[CalibratedPlan, Measured]] = []
     for nfe in list_budgets(count):
         found = task.calibrate(stats, bench, nfe)
         preset, preset_db = None, None
         uniform_db, chosen = found.uniform[0].psnr_db, found.chosen
-        best = chosen.psnr_db, str(chosen.plan)
+        best = chosen
         if nfe in presets:
             preset, plan = presets[nfe]
             preset_db = bench.measure(plan, task.samples.ranges["held_out"])
-            uniform_db, best = max(uniform_db, preset_db), max(best, (preset_db, str(plan)), key=lambda one: one[0])
-        own = Point(nfe, count / nfe, best[0], uniform_db, preset, preset_db, best[1], nfe, nfe)
+            uniform_db = max(uniform_db, preset_db)
+            best = max(best, Measured(plan.with_predictor(plan.rule), preset_db), key=lambda one: one.psnr_db)
+        made.append((found, best))
+        own = Point(nfe, count / nfe, best.psnr_db, uniform_db, preset, preset_db, str(best.plan), nfe, nfe)
         points.append(own.improve(points[-1]) if points else own)
-    return Pareto(tuple(points))
+    return Pareto(tuple(points), tuple(made))
 
 
 def list_budgets(num_evaluations: int) -> tuple[int, ...]:

@@ -14,6 +14,8 @@ from zeus_trt.machine import LIBRARIES, find_version
 from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.bundle.manifest import FILE_NAME, FileEntry, Graph, Manifest, solver_name
 from zeus_trt.runtime.bundle.manifest_check import check_manifest
+from zeus_trt.runtime.menu import FOLDER
+from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
 from zeus_trt.zeus_graph.trace import UntraceableError, trace
 
 STEPS = (20, 30, 50)
@@ -69,16 +71,40 @@ def add_graph(bundle: Bundle, graph: Graph, folder: Path) -> None:
     Raises:
         ZeusError: As ``seal``.
     """
-    manifest, place = bundle.manifest, Path(graph.file).parent
-    kept = {name: entry for name, entry in manifest.files.items() if Path(name).parent != place}
-    files, graphs = kept | list_files(folder), [one for one in manifest.graphs if one.precision != graph.precision]
+    graphs = [one for one in bundle.manifest.graphs if one.precision != graph.precision]
+    _complete(bundle, folder, Path(graph.file).parent, graphs=(*graphs, graph))
+
+
+def add_plans(bundle: Bundle, key: str, plans: Sequence[CalibratedPlan]) -> None:
+    """Puts plans into a bundle, which is replaced at once.
+
+    Args:
+        bundle: The bundle.
+        key: Names the folder of the plans, whose old ones go.
+        plans: Calibrated plans, the cheapest first.
+
+    Raises:
+        ZeusError: The bundle cannot be written.
+    """
+    place = Path(FOLDER, key)
+    with write_folder_atomically(bundle.path, overwrite=True) as folder:
+        (folder / place).mkdir(parents=True)
+        for number, plan in enumerate(plans):
+            plan.save(folder / place / f"{number:02}.json")
+        _complete(bundle, folder, place)
+
+
+def _complete(bundle: Bundle, folder: Path, place: Path, **changes: Any) -> None:
+    """Adds to a folder all of a bundle but what it had at ``place``, and a manifest with these changes."""
+    kept = {name: entry for name, entry in bundle.manifest.files.items() if Path(name).parent != place}
+    files = kept | list_files(folder)
     replaced = (bundle.path / place, bundle.path / FILE_NAME)
 
     def ignore(path: str, names: list[str]) -> list[str]:
         return [name for name in names if Path(path, name) in replaced]
 
     shutil.copytree(bundle.path, folder, symlinks=True, ignore=ignore, copy_function=_link, dirs_exist_ok=True)
-    _write_manifest(dataclasses.replace(manifest, graphs=(*graphs, graph), files=files), folder)
+    _write_manifest(dataclasses.replace(bundle.manifest, files=files, **changes), folder)
 
 
 def list_files(folder: Path) -> dict[str, FileEntry]:

@@ -1,7 +1,7 @@
 """The calls of one trajectory: the one place that guides, counts, times and checks them."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -9,8 +9,12 @@ import torch
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.denoiser import Denoiser, EnginePair
 from zeus_trt.runtime.finite_guard import FiniteGuard
+from zeus_trt.runtime.guidance import ClassifierFreeGuidance
 from zeus_trt.runtime.steppers import Stepper
 from zeus_trt.zeus_graph.plan import FULL
+
+Asked = tuple[str, dict[str, torch.Tensor]]
+"""A call that somebody else makes: which engine, ``F`` or ``Q``, and its inputs by name."""
 
 
 class Stopwatch:
@@ -35,6 +39,10 @@ class Stopwatch:
         self._seconds += time.perf_counter() - begin
         return result
 
+    def add(self, seconds: float) -> None:
+        """Counts time that was taken elsewhere."""
+        self._seconds += seconds
+
     def read(self) -> float:
         """Seconds so far."""
         for _, end in self._marks[-1:]:
@@ -58,6 +66,10 @@ class Meter:
     def time(self, name: str, device: torch.device, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Calls a function, and adds the time inside it to that of ``name``."""
         return self._watches.setdefault(name, Stopwatch(device)).run(function, *args, **kwargs)
+
+    def add(self, name: str, device: torch.device, seconds: float) -> None:
+        """Adds time to that of ``name``."""
+        self._watches.setdefault(name, Stopwatch(device)).add(seconds)
 
     def seconds(self, names: Iterable[str] = FULL) -> float:
         """Time inside the functions of these names; on CUDA the device's own."""
@@ -115,6 +127,7 @@ class ModelCall:
     ):
         self._engine, self._stepper, self._on_call = engine, stepper, on_call
         self._conditioning, self._latents_name = dict(conditioning or {}), latents_name
+        self._guidance = guidance
         self._guided = guidance(self._call_engine) if guidance else None
         self._interval = interval
         self._letter = "F"
@@ -134,8 +147,33 @@ class ModelCall:
         """
         self._letter = letter or self._stepper.letter
         inputs = {self._latents_name: latents, "timestep": timestep, **self._conditioning}
-        is_inside = self._interval is None or self._stepper.index in self._interval
-        output = (self._guided if self._guided and is_inside else self._call_engine)(**inputs)
+        output = (self._guided if self._guided and self._is_inside else self._call_engine)(**inputs)
+        return self._take(output, latents)
+
+    def ask(self, latents: torch.Tensor, timestep: torch.Tensor) -> Generator[Asked, torch.Tensor, torch.Tensor]:
+        """As a call, but whoever holds the generator calls the engine and sends its output.
+
+        The inputs are the engine's to overwrite. Guidance must be classifier-free, if there is any.
+        """
+        letter, device = self._stepper.letter, latents.device
+        inputs = {self._latents_name: latents, "timestep": timestep, **self._conditioning}
+        guidance = self._guidance if self._is_inside else None
+        assert guidance is None or isinstance(guidance, ClassifierFreeGuidance)
+        outputs = []
+        for branch in guidance.expand(inputs) if guidance else (inputs,):
+            if guidance and guidance.sequential:  # the other branch reads them too
+                branch |= {name: branch[name].clone() for name in (self._latents_name, "timestep")}
+            self.meter.count()
+            began = time.perf_counter()
+            outputs.append((yield letter, branch))
+            self.meter.add(letter, device, time.perf_counter() - began)
+        return self._take(guidance.combine(outputs) if guidance else outputs[0], latents)
+
+    @property
+    def _is_inside(self) -> bool:
+        return self._interval is None or self._stepper.index in self._interval
+
+    def _take(self, output: torch.Tensor, latents: torch.Tensor) -> torch.Tensor:
         _check_output(output, latents)
         self.meter.check(self._stepper.index, output)
         self.meter.nfe += 1

@@ -22,6 +22,7 @@ class Report:
         engine_calls: How often the engine was called: twice NFE where guidance makes a call per branch.
         drift: At each full step that follows skipped ones, if asked for: the step, and the relative distance between
             its output and what the predictor would have said.
+        reason: Why this plan.
     """
 
     backend: str
@@ -35,6 +36,7 @@ class Report:
     speedup_bound: float
     engine_calls: int = 0
     drift: tuple[tuple[int, float], ...] = ()
+    reason: str = ""
 
     @property
     def loop_seconds(self) -> float:

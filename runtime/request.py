@@ -10,6 +10,7 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.guidance import Guidance
+from zeus_trt.runtime.menu import Aim
 from zeus_trt.runtime.noise import read_seed
 from zeus_trt.runtime.start import Start
 from zeus_trt.zeus_graph import Plan, Predictor, choose_plan, counts
@@ -31,6 +32,8 @@ class Request:
         num_steps: Solver steps of the whole schedule.
         plan: What happens at each evaluation. ``plan``, ``ratio``, ``window`` and ``preset`` are as in ``choose_plan``;
             ratio 3 by default.
+        min_psnr: PSNR in dB to the full run, instead of a plan: the cheapest of the bundle's calibrated plans that was
+            measured to have so much with this solver, number of steps and guidance; every step is full without one.
         predictor: The rule that fills skipped steps; by default the plan's, else ``zeus``.
         batch: Number of images, where neither conditioning nor noise has it.
         guidance_scale: Short for ``Guidance(scale, negative)``: 1 turns guidance off.
@@ -57,6 +60,7 @@ class Request:
     ratio: int | None = None
     window: str | Window | None = None
     preset: str | None = None
+    min_psnr: float | None = None
     predictor: str | Predictor | None = None
     batch: int = 1
     guidance_scale: float = 1.0
@@ -78,6 +82,9 @@ class Request:
         if isinstance(self.predictor, Predictor) and self.predictor.table is None:
             Predictor.parse(str(self.predictor))
         self._choose_plan()
+        Aim(self.min_psnr)
+        if self.min_psnr is not None and self.says_plan:
+            raise ZeusError("min_psnr: got it beside a plan; expected one of the two. Leave one out.")
         check_count("num_steps", self.num_steps, 1)
         check_count("batch", self.batch, 1)
         if self.start:
@@ -96,6 +103,12 @@ class Request:
     def _choose_plan(self) -> Planner:
         return choose_plan(self.plan, self.ratio, self.window, self.preset, self.predictor)
 
+    @property
+    def says_plan(self) -> bool:
+        """Whether it says which steps are full."""
+        given = (self.plan, self.ratio, self.window, self.preset, self.predictor, self.policy, self.drift_threshold)
+        return any(value is not None for value in given)
+
     def settle(self, count: Callable[[], int], start: Start | None) -> "SettledRequest":
         """The request with a plan for its schedule.
 
@@ -105,7 +118,9 @@ class Request:
         """
         given = self.plan if isinstance(self.plan, Plan) else None
         plan = given.with_predictor(self.predictor) if given else self._choose_plan()(count())
-        settled = dict.fromkeys(("ratio", "window", "preset", "predictor")) | {"schedule": self.schedule or {}}
+        settled = dict.fromkeys(("ratio", "window", "preset", "min_psnr", "predictor")) | {
+            "schedule": self.schedule or {}
+        }
         return SettledRequest(**{**vars(self), **settled, "plan": plan, "start": start})
 
 

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,16 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.denoiser import Denoiser, EnginePair
 from zeus_trt.runtime.engines.choose import BACKENDS, check_device, choose_engine
-from zeus_trt.runtime.report import Report, Result, bound_speedup
+from zeus_trt.runtime.menu import Aim, Menu
+from zeus_trt.runtime.prepared import Prepared
+from zeus_trt.runtime.report import Report, Result
 from zeus_trt.runtime.request import Request, check_count, expect
 from zeus_trt.runtime.solver import Solver
 from zeus_trt.runtime.start import Start, find_begin
 from zeus_trt.runtime.steppers import Step
 from zeus_trt.runtime.trajectory import Trajectory
 from zeus_trt.zeus_graph import Plan
+from zeus_trt.zeus_graph.trace import UntraceableError
 
 __all__ = ["Report", "Result", "Session"]
 
@@ -79,6 +83,7 @@ class Session:
         if info and device is not None and check_device(device) not in (info.device, torch.device(info.device.type)):
             raise ZeusError(f"device: got {device} beside an engine on {info.device}; expected none. Leave it out.")
         self.solver = Solver(self.bundle, scheduler)
+        self._menu = Menu(self.bundle)
 
     @property
     def backend(self) -> str:
@@ -197,31 +202,39 @@ class Session:
         Raises:
             ZeusError: As ``sample``, and ``program`` for a solver that is not linear.
         """
+        return self.prepare(conditioning, mode=mode, on_call=on_call, on_step=on_step, **settings).run()
+
+    def prepare(
+        self,
+        conditioning: Mapping[str, torch.Tensor] | None = None,
+        *,
+        mode: str = "auto",
+        on_call: Callable[[], None] | None = None,
+        on_step: Callable[[Step], None] | None = None,
+        aim: Aim | None = None,
+        **settings: Any,
+    ) -> Prepared:
+        """As ``generate``, but it only checks the request.
+
+        Args:
+            conditioning, mode, on_call, on_step: As in ``generate``.
+            aim: Chooses the plan of a request that gives neither a plan nor a floor.
+            **settings: As in ``generate``.
+
+        Raises:
+            ZeusError: As ``generate``, but for what the engine answers.
+        """
         began = time.perf_counter()
         for name, callback in (("on_call", on_call), ("on_step", on_step)):
             expect(name, callback, (Callable, type(None)), "a function")
-        trajectory = self._start(conditioning, settings, on_call)
+        trajectory = self._start(conditioning, settings, on_call, aim=aim)
         request = trajectory.request
         need = trajectory.find_need(mode) or ("a step at a time" if on_step else None)
         program, reason = self.solver.choose(
             mode, request.plan, request.num_steps, trajectory.begin, request.schedule, needs_steps=need
         )
-        outcome = trajectory.run(program) if program else trajectory.walk(on_step)
-        meter = outcome.model.meter
-        report = Report(
-            backend=self.backend,
-            mode="program" if program else "step",
-            mode_reason=reason,
-            plan=outcome.plan,
-            predictor=str(request.plan.rule),
-            nfe=meter.nfe,
-            engine_seconds=meter.seconds(),
-            total_seconds=time.perf_counter() - began,
-            speedup_bound=bound_speedup(outcome.plan, meter.seconds("F"), meter.seconds("Q")),
-            engine_calls=meter.calls,
-            drift=outcome.drift,
-        )
-        return Result(outcome.latents, report)
+        is_plain = on_call is on_step is request.policy is request.guidance.wrap is None
+        return Prepared(self.backend, trajectory, program, reason, on_step, is_plain, began)
 
     def close(self) -> None:
         """Closes its engines."""
@@ -250,13 +263,34 @@ class Session:
         settings: Mapping[str, Any],
         on_call: Callable[[], None] | None = None,
         quantized: bool = False,
+        aim: Aim | None = None,
     ) -> Trajectory:
         request = Request({} if conditioning is None else conditioning, **settings)
         start, num_steps = request.start, request.num_steps
         if start and start.strength is not None:
             start = Start(start.latents, self.begin(num_steps, start.strength), start.mask)
         begin = start.begin if start else 0
+        request, reason = self._choose(request, begin, aim)
         settled = request.settle(lambda: self.solver.count_evaluations(num_steps, begin, request.schedule), start)
         needs_pair = quantized or "Q" in settled.plan.steps
         engine = EnginePair(self.engine, self.quantized) if needs_pair else self.engine
-        return Trajectory(settled, self.bundle.manifest, engine, self.solver, self._device, on_call)
+        return Trajectory(settled, self.bundle.manifest, engine, self.solver, self._device, on_call, reason)
+
+    def _choose(self, request: Request, begin: int, aim: Aim | None) -> tuple[Request, str]:
+        """The request with the plan of its aim, and why this plan."""
+        if request.says_plan:
+            return request, "asked for"
+        if aim is None and request.min_psnr is None:
+            return request, "the default"
+
+        def find_fingerprint() -> str:
+            try:
+                return self.solver.program(request.num_steps, begin, request.schedule).fingerprint
+            except UntraceableError:
+                return ""
+
+        count = self.solver.count_evaluations(request.num_steps, begin, request.schedule)
+        offers = self._menu.list(request.num_steps, request.guidance, find_fingerprint)
+        aim = replace(aim or Aim(), min_psnr=request.min_psnr)
+        plan, reason = aim.choose(offers, count)
+        return replace(request, plan=plan, min_psnr=None), reason

@@ -1,6 +1,6 @@
 """One run of the loop, with its own state."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle.manifest import Manifest
 from zeus_trt.runtime.bundle.size_rules import SizeRules
 from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
-from zeus_trt.runtime.calls import ModelCall
+from zeus_trt.runtime.calls import Asked, ModelCall
 from zeus_trt.runtime.conditioning import Sizes, check_labels, check_names, count_rows, list_conditioning
 from zeus_trt.runtime.denoiser import Denoiser, EnginePair
 from zeus_trt.runtime.guidance import ClassifierFreeGuidance
@@ -46,6 +46,7 @@ class Trajectory:
         solver: Makes the scheduler that adds noise and steps.
         device: Where it runs; None for the noise's device.
         on_call: Called after every full step.
+        reason: Why this plan.
 
     Raises:
         ZeusError: Tensors that do not fit the manifest.
@@ -59,7 +60,9 @@ class Trajectory:
         solver: Solver,
         device: torch.device | None = None,
         on_call: Callable[[], None] | None = None,
+        reason: str = "",
     ):
+        self.reason = reason
         self.request, self._manifest, self._solver = request, manifest, solver
         guard = SizeRules.of(manifest).guard
         self._engine: Denoiser | EnginePair
@@ -120,6 +123,27 @@ class Trajectory:
             if on_step:
                 on_step(step)
         return Outcome(step.latents, letters, model, tuple((index, float(value)) for index, value in drift))
+
+    def ask(self, program: SamplingProgram | None) -> Generator[Asked, torch.Tensor, Outcome]:
+        """As ``run``, or ``walk`` without a program, but whoever holds the generator calls the engine."""
+        stepper: ProgramStepper | SchedulerStepper
+        if program:
+            stepper = ProgramStepper(program, self.noise)
+            model = self.make_call(stepper)
+        else:
+            model, stepper = self.open_steps()
+        letters, drift = "", []
+        while call := stepper.call:
+            output = yield from model.ask(*call)
+            if isinstance(stepper, ProgramStepper):
+                stepper.feed(output)
+                continue
+            for step in stepper.advance(output):
+                letters += step.kind
+                if step.drift is not None:
+                    drift.append((step.index, float(step.drift)))
+        latents = model.finish()
+        return Outcome(latents.clone(), program.plan if program else letters, model, tuple(drift))
 
     def begin_steps(self) -> tuple[ModelCall, Iterator[Step]]:
         """The denoiser and the steps of a run in step mode."""

@@ -41,11 +41,16 @@ class CallQueue:
         Returns:
             Whether ``take`` or ``next_change`` may say something else now.
         """
-        expected, _ = self._expected.pop(call.caller, (call.key, 0.0))
         is_first = call.key not in self._groups
+        expected = self.put(call, most)
+        return is_first or expected != call.key or self.is_ready(call.key, call.arrived)
+
+    def put(self, call: WaitingCall, most: int) -> Key | None:
+        """As ``add``, without looking whether anything is ready; returns the key that the caller was expected with."""
+        expected, _ = self._expected.pop(call.caller, (call.key, 0.0))
         self._groups.setdefault(call.key, []).append(call)
         self._most[call.key] = most
-        return is_first or expected != call.key or self.is_ready(call.key, call.arrived)
+        return expected
 
     def is_ready(self, key: Key, now: float) -> bool:
         """Whether the batch of a key shall not wait any longer."""

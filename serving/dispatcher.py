@@ -3,16 +3,20 @@
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.runtime.calls import Asked
 from zeus_trt.runtime.denoiser import Denoiser
 from zeus_trt.runtime.engines.named_inputs import spread_rows
 from zeus_trt.serving.call_queue import CallQueue
+from zeus_trt.serving.inline import Calls, Ending, Trajectory, send
 from zeus_trt.serving.lane import Lane
 from zeus_trt.serving.report import Counters
 from zeus_trt.serving.ticket import EndedError, Ticket
@@ -22,6 +26,9 @@ PATIENCE = 60.0
 """Seconds in which a call is due whose caller gave no deadline: so it is not overtaken for ever."""
 
 
+_RECENT = 0.05  # weight of a call in the mean of the last ones
+
+
 class Dispatcher:
     """Gathers the calls of many threads, and calls the engines in one thread.
 
@@ -29,7 +36,6 @@ class Dispatcher:
         open_lane: Gives the engine of a letter; called once per letter, in the thread that calls it first.
         by_row: Names of the inputs with a row per image, the latents first and the timestep second.
         max_wait: As in ``CallQueue``.
-        after_call: Called after every call of an engine, in the dispatcher's thread.
     """
 
     def __init__(
@@ -37,9 +43,10 @@ class Dispatcher:
         open_lane: Callable[[str], Lane],
         by_row: tuple[str, ...],
         max_wait: float,
-        after_call: Callable[[], None] = lambda: None,
     ):
-        self._open_lane, self._by_row, self._after_call = open_lane, by_row, after_call
+        self._open_lane, self._by_row = open_lane, by_row
+        self._begun: deque[Trajectory] = deque()
+        self._resumed: deque[tuple[Trajectory, WaitingCall]] = deque()
         self._queue = CallQueue(max_wait)
         self._lanes: dict[str, Lane] = {}
         self._opening = threading.Lock()
@@ -47,7 +54,7 @@ class Dispatcher:
         self._here = threading.local()
         self._is_closed = False
         self._calls = self._rows = self._padding = 0
-        self._engine_seconds = 0.0
+        self._engine_seconds = self._pace = 0.0
         self._thread = threading.Thread(target=self._run, name="zeus-trt-dispatcher", daemon=True)
         self._thread.start()
 
@@ -81,11 +88,26 @@ class Dispatcher:
             raise ticket.refuse()
         return output
 
+    def begin(self, ticket: Ticket, calls: Calls, end: Ending) -> None:
+        """Runs a trajectory in the dispatcher's thread.
+
+        Args:
+            ticket: The request.
+            calls: As ``Prepared.ask``.
+            end: Called at the end with the ticket, and its result or its error; it must be quick.
+        """
+        with self._changed:
+            self._begun.append(Trajectory(ticket, calls, end))
+            self._changed.notify()
+
+    def expect(self, caller: Caller) -> None:
+        """A caller will soon call for the first time."""
+        with self._changed:
+            self._queue.expect(caller, None, time.monotonic())
+
     @contextmanager
     def serve(self, caller: Caller) -> Iterator[None]:
         """Calls of this thread within the block are those of ``caller``, which is expected to call soon."""
-        with self._changed:
-            self._queue.expect(caller, None, time.monotonic())
         self._here.caller = caller
         try:
             yield
@@ -108,6 +130,11 @@ class Dispatcher:
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
+    def measure_call(self) -> float:
+        """Seconds that calls took of late, with their waiting; 0 at first."""
+        with self._changed:
+            return self._pace
+
     def count(self, **others: int) -> Counters:
         """The counters, with those of others."""
         with self._changed:
@@ -116,7 +143,7 @@ class Dispatcher:
                 rows=self._rows,
                 padding=self._padding,
                 engine_seconds=self._engine_seconds,
-                waiting=len(self._queue),
+                waiting=len(self._queue) + len(self._begun) + len(self._resumed),
                 **others,
             )
 
@@ -128,7 +155,15 @@ class Dispatcher:
                 self._lanes[letter] = self._open_lane(letter)
             return self._lanes[letter]
 
-    def _make_call(self, caller: Caller, letter: str, inputs: dict[str, Any], now: float, due: float) -> WaitingCall:
+    def _make_call(
+        self,
+        caller: Caller,
+        letter: str,
+        inputs: dict[str, Any],
+        now: float,
+        due: float,
+        on_done: Callable[[WaitingCall], None] | None = None,
+    ) -> WaitingCall:
         latents, timestep = self._by_row[:2]
         tensors = {
             name: value if isinstance(value, torch.Tensor) else torch.as_tensor(value) for name, value in inputs.items()
@@ -143,17 +178,45 @@ class Dispatcher:
                 f"{wrong[0]}: got the shape {tuple(tensors[wrong[0]].shape)}; expected {max(rows, 1)} rows, one per "
                 "row of the latents. Change it."
             )
-        return WaitingCall(caller, _make_key(letter, tensors, by_row), tensors, by_row, now, due)
+        return WaitingCall(caller, _make_key(letter, tensors, by_row), tensors, by_row, now, due, on_done)
 
+    @torch.no_grad()
     def _run(self) -> None:
-        while parts := self._await_batch():
-            self._answer(parts)
-            self._after_call()
+        while True:
+            while self._begun:
+                self._go_on(self._begun.popleft(), next)
+            while self._resumed:
+                trajectory, call = self._resumed.popleft()
+                self._go_on(trajectory, lambda calls, call=call: send(calls, call))
+            if parts := self._await_batch():
+                self._answer(parts)
+            elif self._is_closed and not self._resumed:
+                return
+
+    def _go_on(self, trajectory: Trajectory, step: Callable[[Calls], Asked]) -> None:
+        """A trajectory goes on to its next call, or to its end."""
+        ticket = trajectory.ticket
+        try:
+            if ticket.is_over:
+                raise EndedError
+            letter, inputs = step(trajectory.calls)
+            lane, now = self._choose_lane(letter), time.monotonic()
+            call = self._make_call(ticket, letter, inputs, now, ticket.due, partial(self._resume, trajectory))
+            with self._changed:
+                self._queue.put(call, lane.most)
+        except BaseException as error:
+            self.leave(ticket)
+            trajectory.end(ticket, error.value if isinstance(error, StopIteration) else error)
+
+    def _resume(self, trajectory: Trajectory, call: WaitingCall) -> None:
+        self._resumed.append((trajectory, call))
 
     def _await_batch(self) -> list[Part]:
-        """The rows of the next call; none at the end."""
+        """The rows of the next call; none at the end, or where trajectories can go on."""
         with self._changed:
             while True:
+                if self._begun or self._resumed:
+                    return []
                 now = time.monotonic()
                 if parts := self._queue.take(math.inf if self._is_closed else now):
                     return parts
@@ -167,7 +230,7 @@ class Dispatcher:
         rows, began = sum(part.rows for part in parts), time.monotonic()
         error: BaseException | None = None
         try:
-            output = lane.run(parts)
+            output = lane.run(parts).clone()  # engines use their buffers again
             for part, answer in zip(parts, output.split([part.rows for part in parts]), strict=True):
                 part.call.answer(answer)
         except BaseException as caught:
@@ -190,6 +253,8 @@ class Dispatcher:
         if call.is_over or not (error or call.is_whole):
             return
         now = time.monotonic()
+        took = now - call.arrived
+        self._pace += (took - self._pace) * (_RECENT if self._pace else 1.0)
         caller.wait_seconds += now - call.arrived - call.engine_seconds
         if error:
             self._queue.forget(caller)

@@ -7,7 +7,7 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle.manifest import Manifest
-from zeus_trt.runtime.bundle.size_rules import check_sizes
+from zeus_trt.runtime.bundle.size_rules import SizeRules, check_sizes
 from zeus_trt.runtime.denoiser import Denoiser
 from zeus_trt.serving.waiting_call import Part
 
@@ -57,7 +57,7 @@ class Lane:
                 f"max_rows: got batches of {asked[0]} to {max_rows} rows; expected a size that the engine takes"
                 f"{f', {limits.min[0]} to {limits.max[0]}' if limits else ''}. Change max_rows, or batch_sizes."
             )
-        return cls(engine, sizes)
+        return cls(SizeRules.of(manifest).guard(engine), sizes)
 
     @property
     def most(self) -> int:

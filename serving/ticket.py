@@ -39,6 +39,8 @@ class Ticket(Caller):
         submitted: When, in seconds of a clock.
         due: Requests that are due earlier go first.
         limit: When the request fails if it is not done; infinity for never.
+        deadline: Seconds that the caller gave it, if any.
+        queue_seconds: Time to its begin.
     """
 
     conditioning: Mapping[str, torch.Tensor] | None
@@ -47,6 +49,8 @@ class Ticket(Caller):
     submitted: float
     due: float
     limit: float
+    deadline: float | None = None
+    queue_seconds: float = field(default=0.0, init=False)
     future: "Future[Result]" = field(default_factory=Future)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _is_settled: bool = False
@@ -74,14 +78,14 @@ class Ticket(Caller):
         self.future.set_result(outcome)
         return "finished"
 
-    def report(self, result: Result, queue_seconds: float) -> Result:
+    def report(self, result: Result) -> Result:
         """The result of ``Session.generate``, with what the trajectory shared."""
         shared = ServedReport(
             **vars(result.report),
             shared_calls=self.shared_calls,
             mean_rows=self.rows / max(self.calls, 1),
             wait_seconds=self.wait_seconds,
-            queue_seconds=queue_seconds,
+            queue_seconds=self.queue_seconds,
         )
         return Result(result.latents, shared)
 

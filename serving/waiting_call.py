@@ -1,7 +1,7 @@
 """A call of the denoiser that waits until it is answered, together with others or row by row."""
 
 import threading
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -38,6 +38,7 @@ class WaitingCall:
         by_row: The names of inputs with a row per row of the latents.
         arrived: When, in seconds of a clock.
         due: When it is due by the same clock: earlier ones go first.
+        on_done: Called when it is over, instead of ``wait``.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class WaitingCall:
         by_row: tuple[str, ...],
         arrived: float,
         due: float,
+        on_done: "Callable[[WaitingCall], None] | None" = None,
     ):
         self.caller, self.key, self.inputs, self.by_row = caller, key, dict(inputs), by_row
         self.arrived, self.due = arrived, due
@@ -56,12 +58,9 @@ class WaitingCall:
         self.engine_seconds = 0.0
         self._answers: list[torch.Tensor] = []
         self._error: BaseException | None = None
-        self._done = threading.Event()
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it was answered, or failed."""
-        return self._done.is_set()
+        self._on_done = on_done
+        self._done = None if on_done else threading.Event()
+        self.is_over = False
 
     @property
     def is_whole(self) -> bool:
@@ -74,19 +73,26 @@ class WaitingCall:
         return Part(self, start, self.taken)
 
     def answer(self, output: torch.Tensor) -> None:
-        """Keeps a copy of the output of the rows that were taken next, (rows, ...): engines use their buffers again."""
-        self._answers.append(output.clone())
+        """Keeps the output of the rows that were taken next, (rows, ...)."""
+        self._answers.append(output)
 
     def finish(self, error: BaseException | None = None) -> None:
         """Lets the caller go on, with the output or an error; only the first time counts."""
-        if not self._done.is_set():
-            self._error = error
-            self._done.set()
+        if not self.is_over:
+            self._error, self.is_over = error, True
+            if self._on_done:
+                self._on_done(self)
+            else:
+                assert self._done
+                self._done.set()
 
     def wait(self, timeout: float | None = None) -> torch.Tensor | None:
         """The output, (rows, ...), once it is there; None if that takes longer than ``timeout`` seconds."""
-        if not self._done.wait(timeout):
-            return None
+        assert self._done
+        return self.read() if self._done.wait(timeout) else None
+
+    def read(self) -> torch.Tensor:
+        """The output, (rows, ...), of a call that is over; raises its error."""
         if self._error:
             raise self._error
         return self._answers[0] if len(self._answers) == 1 else torch.cat(self._answers)

@@ -54,6 +54,8 @@ def run_calibration(
 ) -> Any:
     """Finds the plan of a goal, measures a plan on new samples, or without either finds the plans of many budgets.
 
+    The last become the menu of a bundle.
+
     Args:
         model: As in ``open_model``.
         output: The file of the result: a .json of a plan, a .csv of many, beside which the plot goes.
@@ -70,6 +72,9 @@ def run_calibration(
     """
     from zeus_trt.calibration.goals import check_plan, reach
     from zeus_trt.calibration.pareto import trace_pareto
+    from zeus_trt.export.folder import add_plans
+    from zeus_trt.runtime.menu import FOLDER
+    from zeus_trt.zeus_graph import json_file
     from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
 
     place = None if output is None else Path(output)
@@ -81,8 +86,14 @@ def run_calibration(
     result: Any
     if check:
         result = check_plan(task, CalibratedPlan.load(check))
+    elif goal:
+        result = reach(task, goal)
     else:
-        result = reach(task, goal) if goal else trace_pareto(task)
+        result = trace_pareto(task)
+        if bundle := task.workload.bundle:
+            key = json_file.digest({"setting": str(task.setting), **task.workload.describe()})[:16]
+            add_plans(bundle, key, result.plans)
+            say(f"{len(result.plans)} plans are in {bundle.path / FOLDER}: run or serve with a min_psnr to choose one")
     if place:
         result.save(place)
     return result

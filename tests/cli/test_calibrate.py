@@ -8,6 +8,7 @@ from checkout import edit_json
 from click.testing import CliRunner
 
 from zeus_trt.cli import main
+from zeus_trt.runtime import Session
 
 OPTIONS = ("--steps", 10, "--num-trajectories", 2, "--num-validation", 2, "--num-held-out", 2)
 
@@ -94,10 +95,21 @@ def test_check_measures_anew(bundle, plan):
 
 
 def test_pareto(bundle, tmp_path):
-    done = call("calibrate", bundle, *OPTIONS, "--pareto", "-o", tmp_path / "curve.png", "--json")
-    assert done.exit_code == 0, done.output
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["curve.csv", "curve.png"]
-    assert len(json.loads(done.stdout.splitlines()[-1])["points"]) >= 4
+    folder = shutil.copytree(bundle, tmp_path / "bundle")
+    for _ in range(2):  # the second menu takes the place of the first
+        done = call("calibrate", folder, *OPTIONS, "--pareto", "-o", tmp_path / "curve.png", "--json")
+        assert done.exit_code == 0, done.output
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle", "curve.csv", "curve.png"]
+    points = json.loads(done.stdout.splitlines()[-1])["points"]
+    assert len(points) >= 4
+    with Session(folder) as session:
+        plans = [name for name in session.bundle.manifest.files if name.startswith("plans/")]
+        assert len(plans) == sum(point["plan_nfe"] == point["nfe"] for point in points)
+        scale = json.loads((folder / plans[0]).read_text())["workload"]["guidance_scale"]
+        for point in points:
+            settings = {"num_steps": 10, "guidance_scale": scale or 1.0, "min_psnr": point["calibrated_db"]}
+            report = session.generate(session.label_images([1], 1), **settings).report
+            assert report.plan == point["plan"], report.reason
 
 
 @pytest.mark.parametrize(

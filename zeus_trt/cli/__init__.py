@@ -13,6 +13,7 @@ from zeus_trt.cli import (  # noqa: F401  (they add themselves)
     plan,
     quantize,
     run,
+    serve,
 )
 from zeus_trt.cli.group import main
 from zeus_trt.cli.trust import add_trust_option
@@ -26,6 +27,7 @@ add_trust_option(
     inspect.inspect,
     package.package,
     run.run,
+    serve.serve,
 )
 
 __all__ = ["main"]
