@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from zeus_trt.errors import ZeusError, say_cause
-from zeus_trt.image_maker import MakerOptions
 from zeus_trt.runtime.bundle.engine_trust import VARIABLE, check_trust
 
 LOCAL = "local"
@@ -120,11 +119,11 @@ def make_environment() -> dict[str, Any]:
     return {"env_vars": {VARIABLE: "1"}} if check_trust(None) else {}
 
 
-def find_on_every_node(options: MakerOptions) -> dict[str, Any]:
-    """The fields of the options with absolute paths: every node opens the model itself."""
-    places = {name: getattr(options, name) for name in ("model", "engine")}
+def find_on_every_node(options: Any) -> dict[str, Any]:
+    """The fields of ``MakerOptions`` or ``ServedModel`` with absolute paths: every node opens the model itself."""
+    places = {name: getattr(options, name, None) for name in ("model", "engine")}
     return vars(options) | {name: _resolve(place) for name, place in places.items() if place is not None}
 
 
-def _resolve(place: str) -> str:
-    return str(Path(place).resolve()) if Path(place).exists() else place
+def _resolve(place: str | Path) -> str:
+    return str(Path(place).resolve() if Path(place).exists() else place)

@@ -1,8 +1,11 @@
 """Pictures in bulk on Ray: a cluster of two nodes on this machine, one of whose workers is killed."""
 
+import json
 import os
 import signal
+import socket
 import sys
+import urllib.request
 
 import pytest
 from batch_requests import ask, write
@@ -14,6 +17,8 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.generating import generate_batch
 from zeus_trt.image_maker import MakerOptions
 from zeus_trt.ray_cluster import RayOptions, connect
+from zeus_trt.serving.answers import describe_result
+from zeus_trt.serving.generation_request import read_request
 
 
 def test_without_ray_a_sentence_says_what_to_install(monkeypatch):
@@ -76,3 +81,42 @@ def test_a_killed_worker_loses_nothing(cluster, tmp_path):
         model, write(file, {"id": "bad", "steps": 4, "plan": "FF"}), tmp_path / "ray", run=run_on_ray(on_two)
     )
     assert "plan: got" in wrong.failed["bad"]
+
+
+@pytest.mark.slow
+def test_two_replicas_answer_as_one_process_and_end(cluster, digits_bundle, monkeypatch):
+    from ray import serve
+
+    from zeus_trt.serving.generation_request import Limits
+    from zeus_trt.serving.server import Address
+    from zeus_trt.serving_model import ServedModel
+    from zeus_trt.serving_on_ray import NAME, serve_on_ray
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = Address(port=free.getsockname()[1])
+    body = {"label": 3, "seed": 7, "steps": 4, "ratio": 1}
+    served = ServedModel(digits_bundle("unet-flow"), max_rows=2)
+    answers, states = [], []
+
+    def ask_it():
+        states.append(serve.status().applications[NAME].deployments["Replica"].replica_states)
+        answers.append(post(f"http://127.0.0.1:{address.port}/v1/images/generations", body))
+
+    serve_on_ray(served, address, Limits(seconds=60), RayOptions(cluster.address, (2, 2), cpus=0.5), wait=ask_it)
+    assert states == [{"RUNNING": 2}]
+    service = served.open_service()
+    try:
+        made = service.submit(read_request(json.dumps(body).encode(), Limits()), 60).result(60)
+    finally:
+        service.close()
+    expected = describe_result(read_request(json.dumps(body).encode(), Limits()), made)
+    assert answers[0]["data"] == expected["data"]
+    with pytest.raises(OSError):
+        post(f"http://127.0.0.1:{address.port}/v1/images/generations", body)
+
+
+def post(url, body):
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)
