@@ -20,6 +20,8 @@ from zeus_trt.runtime import Bundle, Report, Session, Step, accelerate
 from zeus_trt.serving import Batcher
 from zeus_trt.serving.image_request import ImageRequest
 
+_NAMES = {"class_labels": "label"}
+
 
 @dataclass(frozen=True)
 class MakerOptions:
@@ -77,9 +79,13 @@ class ImageMaker(AbstractContextManager):
             bundle = options.open_bundle()
             self._session = stack.enter_context(Session(bundle, backend=options.backend, device=options.device))
             self._batcher = stack.enter_context(Batcher(self._session, max_rows=options.max_rows))
-            self._pipeline = (
+            self._pipeline: Any = (
                 load_on_device(options.model, options.device, options.dtype) if options.is_pipeline else None
             )
+            if self._pipeline and "num_frames" in inspect.signature(self._pipeline.__call__).parameters:
+                raise ZeusError(
+                    f"model: got {options.model}, which makes videos; expected pictures. Use `zeus-trt run`."
+                )
             self._closing = stack.pop_all()
         self._lock, self._is_checked = threading.Lock(), False
 
@@ -141,12 +147,14 @@ class ImageMaker(AbstractContextManager):
         for name in ("guidance_scale", "height", "width"):
             if (value := getattr(request, name)) is not None:
                 asked[name] = value
-        if name := next((name for name in asked if name not in takes), None):
-            shown = "label" if name == "class_labels" else name
-            raise ZeusError(f"{shown}: got it for a {type(self._pipeline).__name__}, which takes none. Leave it out.")
-        if name := next((name for name in ("prompt", "class_labels") if name in takes and name not in asked), None):
-            shown = "label" if name == "class_labels" else name
-            raise ZeusError(f"{shown}: got nothing for a {type(self._pipeline).__name__}; expected one. Give it.")
+        for name in [name for name in asked if name not in takes]:
+            raise ZeusError(
+                f"{_NAMES.get(name, name)}: got it for a {type(self._pipeline).__name__}, which takes none. Leave it out."
+            )
+        for name in [name for name in ("prompt", "class_labels") if name in takes and name not in asked]:
+            raise ZeusError(
+                f"{_NAMES.get(name, name)}: got nothing for a {type(self._pipeline).__name__}; expected one. Give it."
+            )
         if "output_type" in takes:
             asked["output_type"] = "pt" if getattr(self._pipeline, "vae", None) is not None else "latent"
         return asked | {

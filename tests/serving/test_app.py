@@ -48,7 +48,9 @@ def test_a_picture_is_that_of_the_session(digits_bundle, open_session):
     served = Service(lambda: BundleModel(session, 2.0, batch_sizes=[2]))
     with TestClient(create_app(served)) as client:
         answer = client.post(POST, json={"label": 7, "steps": 6, "ratio": 2, "seed": 5}).json()
-    expected = session.generate({"class_labels": torch.tensor([7])}, num_steps=6, ratio=2, seed=[5], guidance_scale=2.0)
+    expected = session.generate(
+        {"class_labels": torch.tensor([7])}, num_steps=6, ratio=2, seed=[5], guidance_scale=2.0
+    )
     picture = read_picture(answer["data"][0])
     assert picture.tobytes() == to_images(expected.latents)[0].tobytes()
     assert answer["report"]["plan"] == expected.report.plan

@@ -19,18 +19,7 @@ from zeus_trt.serving.server import Address
 
 
 def start(bundle, *options):
-    words = [
-        sys.executable,
-        "-m",
-        "zeus_trt",
-        "serve",
-        str(bundle),
-        "--port",
-        "0",
-        "--backend",
-        "onnxruntime",
-        *options,
-    ]
+    words = [sys.executable, "-m", "zeus_trt", "serve", str(bundle), "--port", "0", "--backend", "onnxruntime", *options]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     return process, process.stdout.readline().strip()
 

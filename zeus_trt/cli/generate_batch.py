@@ -28,7 +28,7 @@ def generate_batch(requests, output, ending, **options) -> dict:
     from zeus_trt.image_maker import MakerOptions
 
     cluster = read_ray(options)
-    run = generating.run_here
+    run: generating.Runner = generating.run_here
     if cluster:
         from zeus_trt.generating_on_ray import run_on_ray
 
