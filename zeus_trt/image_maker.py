@@ -149,7 +149,7 @@ class ImageMaker(AbstractContextManager):
                 asked[name] = value
         for name in [name for name in asked if name not in takes]:
             raise ZeusError(
-                f"{_NAMES.get(name, name)}: got it for a {type(self._pipeline).__name__}, which takes none. Leave it out."
+                f"{_NAMES.get(name, name)}: got it for a {type(self._pipeline).__name__}; expected none. Leave it out."
             )
         for name in [name for name in ("prompt", "class_labels") if name in takes and name not in asked]:
             raise ZeusError(
