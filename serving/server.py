@@ -56,6 +56,11 @@ class Address:
         except ValueError:
             return self.host == "localhost"
 
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The only names that clients may call it by; none for any."""
+        return _LOCAL_NAMES if self.is_local and not self.api_key else ()
+
 
 def run_server(service: Service, address: Address, limits: Limits) -> None:
     """Serves until SIGTERM or Ctrl-C: then no more requests are taken, and those that run end. A second one ends now.
@@ -65,8 +70,7 @@ def run_server(service: Service, address: Address, limits: Limits) -> None:
     Raises:
         ZeusError: The port is taken, or the host is none of this machine.
     """
-    hosts = _LOCAL_NAMES if address.is_local and not address.api_key else ()
-    app = create_app(service, limits, address.api_key, hosts)
+    app = create_app(service, limits, address.api_key, address.hosts)
     config = uvicorn.Config(
         app, host=address.host, port=address.port, log_level="warning", access_log=False, server_header=False,
         limit_concurrency=limits.connections, timeout_graceful_shutdown=int(limits.seconds), ws="none",

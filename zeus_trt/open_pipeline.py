@@ -77,9 +77,9 @@ def open_pipeline(model: str | Path, asked: ModelOptions) -> PipelineWorkload:
     prompts = read_prompts(asked.prompts) if isinstance(asked.prompts, Path) else asked.prompts
     asked = replace(asked, prompts=prompts)
     _check_asked(model, asked)
-    device, picture = _choose_device(asked.device), _read_image(asked.image) if asked.image else None
+    picture = _read_image(asked.image) if asked.image else None
     bundle = Bundle.open(asked.engine) if asked.engine else None
-    pipeline = load_pipeline(model, _TYPES[asked.dtype])
+    pipeline = load_on_device(model, asked.device, asked.dtype)
     if picture:
         pipeline = _take_image(pipeline)
     arguments = _list_arguments(asked)
@@ -94,10 +94,23 @@ def open_pipeline(model: str | Path, asked: ModelOptions) -> PipelineWorkload:
     if size and (not picture or "height" in takes):  # else the picture says it
         arguments |= {"height": size[0], "width": size[1]}
     _check_arguments(type(pipeline).__name__, takes, arguments)
-    pipeline.to(device)
-    pipeline.set_progress_bar_config(disable=True)
+    pipeline.set_progress_bar_config(disable=True)  # of the form that takes a picture, which is another object
     content = prompts or asked.labels or _list_labels(pipeline)
     return PipelineWorkload(pipeline, content, arguments, asked.seed, bundle)
+
+
+def load_on_device(model: str | Path, device: str | None = None, dtype: str | None = None) -> Any:
+    """Loads a pipeline to where it runs, without progress bars; arguments as in ``ModelOptions``.
+
+    Raises:
+        ZeusError: A device or a type that is not there, or as ``load_pipeline``.
+    """
+    _check_type(dtype)
+    chosen = _choose_device(device)
+    pipeline = load_pipeline(model, _TYPES[dtype])
+    pipeline.to(chosen)
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline
 
 
 def read_prompts(file: Path) -> list[str]:
@@ -115,10 +128,14 @@ def read_prompts(file: Path) -> list[str]:
     return [line.strip() for line in lines if line.strip()]
 
 
+def _check_type(name: str | None) -> None:
+    if name not in _TYPES:
+        raise ZeusError(f"dtype: got {name}; expected fp32, fp16 or bf16. Choose one of these.")
+
+
 def _check_asked(model: str | Path, asked: ModelOptions) -> None:
     """Refuses wrong options before anything is loaded: a pipeline's folder names its class."""
-    if asked.dtype not in _TYPES:
-        raise ZeusError(f"dtype: got {asked.dtype}; expected fp32, fp16 or bf16. Choose one of these.")
+    _check_type(asked.dtype)
     if asked.prompts and asked.labels:
         raise ZeusError("prompts: got prompts and labels; expected one of the two. Leave the other out.")
     if asked.strength is not None and not asked.image:

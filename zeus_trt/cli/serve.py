@@ -7,13 +7,14 @@ import click
 from zeus_trt.cli.command import say
 from zeus_trt.cli.group import main
 from zeus_trt.cli.options import Number
+from zeus_trt.cli.ray import RAY_OPTIONS, ray_options, read_ray
 
 _LIMITS = ("images", "steps", "pixels", "streams", "seconds")
 
 _count = click.IntRange(1)
 
 
-@main.command()
+@main.command(needs=dict.fromkeys(RAY_OPTIONS[1:], "ray"))
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at; others need --api-key.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 for a free one.")
@@ -29,6 +30,7 @@ _count = click.IntRange(1)
 @click.option("--max-pixels", type=_count, default=2048 * 2048, show_default=True, help="Pixels of a picture.")
 @click.option("--max-streams", type=_count, default=64, show_default=True, help="Requests that stream at a time.")
 @click.option("--max-seconds", type=Number(0.1), default=300, show_default=True, help="Time limit of a request.")
+@ray_options
 def serve(model, **options) -> dict:
     """Serve MODEL, a bundle, over HTTP: pictures, progress, metrics, and a page to try it.
 
@@ -42,6 +44,11 @@ def serve(model, **options) -> dict:
 
     address = Address(options.pop("host"), options.pop("port"), options.pop("api_key"), options.pop("public"))
     limits = Limits(**{name: options.pop(f"max_{name}") for name in _LIMITS})
+    if cluster := read_ray(options):
+        from zeus_trt.serving_on_ray import serve_on_ray
+
+        serve_on_ray(ServedModel(model, **options), address, limits, cluster)
+        return {}
     service = ServedModel(model, **options).open_service()
     say(f"serves {service.model.describe()['model']} by {service.model.describe()['backend']}; Ctrl-C ends it")
     run_server(service, address, limits)

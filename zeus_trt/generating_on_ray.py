@@ -1,0 +1,83 @@
+"""A batch as a job of Ray Data."""
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from zeus_trt.errors import ZeusError, say_cause
+from zeus_trt.generating import Outcome, Outcomes, Runner, make_all
+from zeus_trt.image_maker import ImageMaker, MakerOptions
+from zeus_trt.ray_cluster import RayOptions, connect, find_on_every_node
+from zeus_trt.request_file import NamedRequest
+from zeus_trt.serving.image_request import ImageRequest
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_COLUMNS = ("id", "picture", "report", "error")
+
+
+class Worker:
+    """Makes pictures in a process of Ray, which opens the model once.
+
+    Args:
+        options: The fields of ``MakerOptions``.
+        ending: Of the pictures.
+    """
+
+    def __init__(self, options: dict[str, Any], ending: str):
+        self._ending, self._num_threads = ending, 2 * options["max_rows"]
+        self._maker: ImageMaker | None = None
+        self._fault = ""
+        try:
+            self._maker = ImageMaker(MakerOptions(**options))
+        except ZeusError as error:  # Ray would start it again and again
+            self._fault = str(error)
+
+    def __call__(self, rows: "pyarrow.Table") -> "pyarrow.Table":
+        """Rows with ``id`` and ``request`` (JSON) become rows of the fields of ``Outcome``; no id says why none can."""
+        import pyarrow
+
+        if self._maker is None:
+            outcomes = [Outcome("", error=self._fault)]
+        else:
+            asked = [NamedRequest(row["id"], ImageRequest(**json.loads(row["request"]))) for row in rows.to_pylist()]
+            outcomes = list(make_all(self._maker, asked, self._ending, self._num_threads))
+        kinds = {name: pyarrow.binary() if name == "picture" else pyarrow.string() for name in _COLUMNS}
+        return pyarrow.Table.from_pylist([asdict(outcome) for outcome in outcomes], pyarrow.schema(kinds))
+
+
+def run_on_ray(cluster: RayOptions) -> Runner:
+    """A ``Runner`` on a cluster; pictures come back to this process, which alone writes them."""
+    return partial(_run, cluster)
+
+
+def _run(cluster: RayOptions, options: MakerOptions, requests: Sequence[NamedRequest], ending: str) -> Outcomes:
+    rows = [{"id": one.id, "request": json.dumps(asdict(one.request))} for one in requests]
+    least, most = cluster.replicas
+    with connect(cluster) as ray:
+        context = ray.data.DataContext.get_current()
+        context.enable_progress_bars = False  # the caller has one
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
+        size = min(4 * options.max_rows, -(-len(rows) // most))  # work for every worker, and little to repeat
+        pictures = ray.data.from_items(rows, override_num_blocks=-(-len(rows) // size)).map_batches(
+            Worker,
+            fn_constructor_args=(find_on_every_node(options), ending),
+            batch_size=size,
+            batch_format="pyarrow",
+            compute=ray.data.ActorPoolStrategy(min_size=least, max_size=most, max_tasks_in_flight_per_actor=1),
+            **cluster.list_resources(),
+        )
+        try:
+            for row in pictures.iter_rows():
+                if not row["id"]:
+                    raise ZeusError(row["error"])
+                yield Outcome(**row)
+        except ray.exceptions.RayError as error:
+            raise ZeusError(
+                f"ray: got a job that ended early ({say_cause(error)}); expected workers that live. Look at Ray's "
+                "logs, and run the command again: it makes what is missing."
+            ) from error
