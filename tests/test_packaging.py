@@ -69,6 +69,7 @@ def test_the_wheel_brings_the_headers_and_what_a_deployment_copies(site, tmp_pat
     for name in ("sample.cpp", "server.cpp", "CMakeLists.txt"):
         assert (site / "zeus_trt" / "cpp_examples" / name).exists()
     assert (site / "zeus_trt" / "export" / "deployment.md").exists()
+    assert (site / "zeus_trt" / "serving" / "page.html").exists()
     check_cmake(done.stdout.strip(), tmp_path)
 
 
