@@ -91,16 +91,12 @@ class EventStream:
         """Called in the thread of the request."""
         if self._events.qsize() >= _MOST_WAITING:
             return
-        for index, image in enumerate(to_images(step.latents)):
-            self._put(
-                {
-                    "type": _PARTIAL,
-                    "partial_image_index": step.index,
-                    "index": index,
-                    "kind": step.kind,
-                    "b64_json": encode_base64(image),
-                }
-            )
+        is_pixels = step.latents.ndim == 4 and step.latents.shape[1] in (1, 3)
+        for index in range(len(step.latents) if is_pixels else 1):
+            event = {"type": _PARTIAL, "partial_image_index": step.index, "index": index, "kind": step.kind}
+            if is_pixels:  # a pipeline's latents are none
+                event["b64_json"] = encode_base64(to_images(step.latents[index : index + 1])[0])
+            self._put(event)
 
     def _put(self, event: dict[str, Any] | None) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody reads

@@ -2,6 +2,7 @@
 
 import inspect
 import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from io import BytesIO
@@ -17,7 +18,7 @@ from zeus_trt.export.loading import PIPELINE, find_kind
 from zeus_trt.open_pipeline import load_on_device
 from zeus_trt.pictures import find_format, to_images
 from zeus_trt.runtime import Bundle, Report, Session, Step, accelerate
-from zeus_trt.serving import Batcher
+from zeus_trt.serving import Batcher, Counters
 from zeus_trt.serving.image_request import ImageRequest
 
 _NAMES = {"class_labels": "label"}
@@ -69,25 +70,36 @@ class ImageMaker(AbstractContextManager):
 
     Args:
         options: The model.
+        max_wait: As in ``Batcher``.
 
     Raises:
         ZeusError: A model that does not open.
     """
 
-    def __init__(self, options: MakerOptions):
+    def __init__(self, options: MakerOptions, max_wait: float = 0.02):
         with ExitStack() as stack:
-            bundle = options.open_bundle()
-            self._session = stack.enter_context(Session(bundle, backend=options.backend, device=options.device))
-            self._batcher = stack.enter_context(Batcher(self._session, max_rows=options.max_rows))
-            self._pipeline: Any = (
+            self.bundle = options.open_bundle()
+            self._session = stack.enter_context(Session(self.bundle, backend=options.backend, device=options.device))
+            self._batcher = stack.enter_context(Batcher(self._session, max_rows=options.max_rows, max_wait=max_wait))
+            self.pipeline: Any = (
                 load_on_device(options.model, options.device, options.dtype) if options.is_pipeline else None
             )
-            if self._pipeline and "num_frames" in inspect.signature(self._pipeline.__call__).parameters:
+            if self.pipeline and "num_frames" in inspect.signature(self.pipeline.__call__).parameters:
                 raise ZeusError(
                     f"model: got {options.model}, which makes videos; expected pictures. Use `zeus-trt run`."
                 )
             self._closing = stack.pop_all()
         self._lock, self._is_checked = threading.Lock(), False
+
+    @property
+    def backend(self) -> str:
+        """The engine's name."""
+        return self._session.backend
+
+    @property
+    def counters(self) -> Counters:
+        """Those of the batcher."""
+        return self._batcher.counters
 
     def make(self, request: ImageRequest) -> "tuple[torch.Tensor, Report]":
         """Makes a picture; waits for it.
@@ -98,7 +110,11 @@ class ImageMaker(AbstractContextManager):
         Raises:
             ZeusError: A request that does not fit the model, or as ``Session.generate`` and ``accelerate``.
         """
-        return self._make_alone(request) if self._pipeline is None else self._make_by_pipeline(request)
+        return self._make_alone(request) if self.pipeline is None else self.run_pipeline(request)
+
+    def close(self) -> None:
+        """Closes the engine."""
+        self._closing.close()
 
     def __exit__(self, *error: Any) -> None:
         self._closing.__exit__(*error)
@@ -120,46 +136,65 @@ class ImageMaker(AbstractContextManager):
         ).result()  # fmt: skip
         return result.latents.float().cpu().clamp(-1, 1), result.report
 
-    def _make_by_pipeline(self, request: ImageRequest) -> tuple[torch.Tensor, Report]:
+    def run_pipeline(
+        self, request: ImageRequest, count: int = 1, on_step: Callable[[Step], Any] | None = None
+    ) -> tuple[torch.Tensor, Report]:
+        """Makes pictures by the pipeline.
+
+        Args:
+            request: The prompt or label of all of them.
+            count: Pictures; picture k has the noise of ``seed`` + k.
+            on_step: Called after every step.
+
+        Returns:
+            Pixels (count, channels, height, width), -1..1, and what the run did.
+
+        Raises:
+            ZeusError: As ``make``.
+        """
         request.check_for(None)
         with self._lock:  # the first run alone compares the engine with the denoiser
             if not self._is_checked:
-                made = self._run_pipeline(request, check=True)
+                made = self._run(request, count, on_step, check=True)
                 self._is_checked = True
                 return made
-        return self._run_pipeline(request, check=False)
+        return self._run(request, count, on_step, check=False)
 
-    def _run_pipeline(self, request: ImageRequest, check: bool) -> tuple[torch.Tensor, Report]:
+    def _run(
+        self, request: ImageRequest, count: int, on_step: Callable[[Step], Any] | None, check: bool
+    ) -> tuple[torch.Tensor, Report]:
         last: list[torch.Tensor] = []
 
         def note(step: Step) -> None:
             last[:] = [step.latents]
+            if on_step:
+                on_step(step)
 
         plan, session = request.make_planner(), self._batcher.session
-        with accelerate(self._pipeline, plan=plan, engine=session, on_step=note, check=check) as fast:
-            output = fast(**self._list_arguments(request), return_dict=False)
+        with accelerate(self.pipeline, plan=plan, engine=session, on_step=note, check=check) as fast:
+            output = fast(**self._list_arguments(request, count), return_dict=False)
         return read_images(output[0], last[0].float().cpu()), fast.report
 
-    def _list_arguments(self, request: ImageRequest) -> dict[str, Any]:
-        takes = inspect.signature(self._pipeline.__call__).parameters
+    def _list_arguments(self, request: ImageRequest, count: int) -> dict[str, Any]:
+        takes = inspect.signature(self.pipeline.__call__).parameters
         rows = {"prompt": request.prompt, "class_labels": request.label, "negative_prompt": request.negative_prompt}
-        asked: dict[str, Any] = {name: [value] for name, value in rows.items() if value is not None}
+        asked: dict[str, Any] = {name: [value] * count for name, value in rows.items() if value is not None}
         for name in ("guidance_scale", "height", "width"):
             if (value := getattr(request, name)) is not None:
                 asked[name] = value
         for name in [name for name in asked if name not in takes]:
             raise ZeusError(
-                f"{_NAMES.get(name, name)}: got it for a {type(self._pipeline).__name__}; expected none. Leave it out."
+                f"{_NAMES.get(name, name)}: got it for a {type(self.pipeline).__name__}; expected none. Leave it out."
             )
         for name in [name for name in ("prompt", "class_labels") if name in takes and name not in asked]:
             raise ZeusError(
-                f"{_NAMES.get(name, name)}: got nothing for a {type(self._pipeline).__name__}; expected one. Give it."
+                f"{_NAMES.get(name, name)}: got nothing for a {type(self.pipeline).__name__}; expected one. Give it."
             )
         if "output_type" in takes:
-            asked["output_type"] = "pt" if getattr(self._pipeline, "vae", None) is not None else "latent"
+            asked["output_type"] = "pt" if getattr(self.pipeline, "vae", None) is not None else "latent"
         return asked | {
             "num_inference_steps": request.steps,
-            "generator": torch.Generator().manual_seed(request.seed),
+            "generator": [torch.Generator().manual_seed(request.seed + k) for k in range(count)],
         }
 
 

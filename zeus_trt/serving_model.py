@@ -8,8 +8,10 @@ from pathlib import Path
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.labels import choose_guidance
 from zeus_trt.export.loading import BUNDLE, find_kind
+from zeus_trt.image_maker import MakerOptions
+from zeus_trt.pipeline_model import PipelineModel
 from zeus_trt.runtime import Bundle, Session
-from zeus_trt.serving.image_model import BundleModel
+from zeus_trt.serving.image_model import BundleModel, ImageModel
 from zeus_trt.serving.service import Service
 
 _PACKAGES = ("fastapi", "uvicorn", "prometheus_client")
@@ -20,12 +22,16 @@ class ServedModel:
     """How a model is opened: plain data, which other processes can read.
 
     Args:
-        model: A bundle that makes pixels of class labels, or of nothing but noise.
+        model: A bundle that makes pixels of class labels, or of nothing but noise; or a pipeline, with ``engine``.
+        engine: The bundle of a pipeline.
+        dtype: As in ``ModelOptions``, for pipelines.
         backend, device: As in ``Session``.
         max_rows, max_wait, max_queue: As in ``Batcher``.
     """
 
     model: str | Path
+    engine: str | Path | None = None
+    dtype: str | None = None
     backend: str = "auto"
     device: str | None = None
     max_rows: int = 8
@@ -40,7 +46,11 @@ class ServedModel:
         """
         return Service(self._open)
 
-    def _open(self) -> BundleModel:
+    def _open(self) -> ImageModel:
+        engine = None if self.engine is None else str(self.engine)
+        options = MakerOptions(str(self.model), engine, self.backend, self.max_rows, self.device, self.dtype)
+        if options.is_pipeline:
+            return PipelineModel(options, max_queue=self.max_queue, max_wait=self.max_wait)
         if find_kind(self.model) != BUNDLE:
             raise ZeusError(f"model: got {self.model}; expected a bundle. Export it: zeus-trt export {self.model}.")
         session = Session(Bundle.open(self.model), backend=self.backend, device=self.device)

@@ -20,6 +20,8 @@ _count = click.IntRange(1)
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 for a free one.")
 @click.option("--api-key", help="What clients must send as Authorization: Bearer. Better set by its variable.")
 @click.option("--public", is_flag=True, help="Let anyone who reaches the server ask it, without a key.")
+@click.option("--engine", type=click.Path(path_type=Path), help="For pipelines: the bundle, which runs.")
+@click.option("--dtype", type=click.Choice(["fp32", "fp16", "bf16"]), help="For pipelines.  [default: fp32]")
 @click.option("--backend", default="auto", show_default=True, help="Engine, such as aot-inductor.")
 @click.option("--device", help="Where it runs.  [default: a GPU if there is one]")
 @click.option("--max-rows", type=_count, default=8, show_default=True, help="Most rows of a call; guidance takes two.")
@@ -32,7 +34,7 @@ _count = click.IntRange(1)
 @click.option("--max-seconds", type=Number(0.1), default=300, show_default=True, help="Time limit of a request.")
 @ray_options
 def serve(model, **options) -> dict:
-    """Serve MODEL, a bundle, over HTTP: pictures, progress, metrics, and a page to try it.
+    """Serve MODEL, a bundle or a pipeline, over HTTP: pictures, progress, metrics, and a page to try it.
 
     SIGTERM and Ctrl-C end it after the requests that run; SIGHUP opens the bundle anew.
     """
