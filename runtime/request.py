@@ -84,7 +84,7 @@ class Request:
         self._choose_plan()
         Aim(self.min_psnr)
         if self.min_psnr is not None and self.says_plan:
-            raise ZeusError("min_psnr: got it beside a plan; expected one of the two. Leave one out.")
+            raise ZeusError("min_psnr: got it beside a plan or a ratio; expected one of them. Leave one out.")
         check_count("num_steps", self.num_steps, 1)
         check_count("batch", self.batch, 1)
         if self.start:

@@ -78,7 +78,7 @@ def test_time_chooses_the_best_plan_that_fits_and_never_one_below_the_floor():
 
 @pytest.mark.parametrize("more", [{"ratio": 2}, {"plan": "FFFFFF"}, {"preset": "fast"}, {"predictor": "zeus"}])
 def test_a_floor_excludes_a_plan(more):
-    with pytest.raises(ZeusError, match=r"^min_psnr: got it beside a plan; expected one"):
+    with pytest.raises(ZeusError, match=r"^min_psnr: got it beside a plan or a ratio; expected one"):
         run(make_session(), min_psnr=30, **more)
 
 
