@@ -8,7 +8,8 @@ the batcher. Requests arrive at random (Poisson), or all at once. Rates and time
 first and the last fifth of the requests are dropped.
 
 With ``--check`` it measures a and b here, from batchers with one and with ``max_rows`` requests at r = 0, and compares
-its time of 32 mixed requests with that of a batcher.
+its time of 32 mixed requests with that of a batcher, and its times of requests that arrive at random, at half of the
+rate that the batcher reached with these.
 
 - ``serial``: one request at a time on each engine.
 - ``equal plans``: batches of waiting requests of equal plan and steps, oldest first; each runs to its end.
@@ -30,11 +31,13 @@ from pathlib import Path
 from statistics import median
 
 import click
+import torch
 
 from serving import MODEL, SimulatedEngine, run_batcher
 from zeus_trt.export import export_model
 from zeus_trt.machine import describe_machine
 from zeus_trt.runtime import Bundle, OnnxRuntimeEngine, Session
+from zeus_trt.serving import Batcher
 from zeus_trt.serving.call_queue import CallQueue
 from zeus_trt.serving.waiting_call import Caller, Part, WaitingCall
 from zeus_trt.zeus_graph import Plan
@@ -42,6 +45,7 @@ from zeus_trt.zeus_graph import Plan
 MIXES = {"r = 0, 2, 3, 4": (0, 2, 3, 4), "r = 2, 3, 4": (2, 3, 4), "r = 0, 4": (0, 4), "r = 3": (3,)}
 WAYS = ("serial", "equal plans", "full", "batcher")
 STEPS = 50
+OPEN_MIX, OPEN_COUNT = "r = 0, 2, 3, 4", 80  # of the arrivals of --check
 
 
 @dataclass(eq=False)
@@ -166,6 +170,32 @@ def measure(
     }
 
 
+def serve_arrivals(session: Session, requests: list[Request], max_rows: int, is_full: bool) -> dict:
+    """Requests that arrive at random at a batcher, which runs here: how long they took."""
+    ratios = {Plan.uniform(STEPS, ratio).nfe: ratio for ratio in MIXES[OPEN_MIX]}
+    with Batcher(session, max_rows=max_rows, max_queue=len(requests)) as batcher:
+        begin, futures = time.monotonic(), []
+        for number, one in enumerate(requests):
+            time.sleep(max(0.0, begin + one.arrived - time.monotonic()))
+            future = batcher.submit(
+                {"class_labels": torch.tensor([number % 10])},
+                num_steps=STEPS,
+                ratio=0 if is_full else ratios[one.calls_left],
+                seed=number,
+            )
+            future.add_done_callback(lambda done, one=one: setattr(one, "done", time.monotonic() - begin))
+            futures.append(future)
+        for future in futures:
+            future.result()
+    return summarize([one.done - one.arrived for one in requests])
+
+
+def summarize(seconds: list[float]) -> dict:
+    """Median and p90 of a few requests."""
+    took = sorted(seconds)
+    return {"p50": round(took[len(took) // 2], 3), "p90": round(took[int(len(took) * 0.9)], 3)}
+
+
 def check(session: Session, max_rows: int) -> dict:
     """How long 32 requests take in a batcher and in the model, whose a and b are those of other runs here."""
 
@@ -183,7 +213,16 @@ def check(session: Session, max_rows: int) -> dict:
     requests = [Request(0.0, Plan.uniform(STEPS, ratio).nfe) for ratio in mixed]
     simulation.run(requests)
     model, real = max(request.done for request in requests), sorted(serve(mixed) for _ in range(5))
+    rate = len(mixed) / real[2] / 2
+    arrivals = {}
+    for way in ("full", "batcher"):
+        requests = draw(OPEN_MIX, rate, OPEN_COUNT, is_full=way == "full")
+        modelled = Simulation(way, one - b, b, 1, max_rows, 0.02)
+        modelled.run(requests)
+        here = serve_arrivals(session, draw(OPEN_MIX, rate, OPEN_COUNT), max_rows, is_full=way == "full")
+        arrivals[way] = {"model": summarize([request.done - request.arrived for request in requests]), "here": here}
     return {
+        "arrivals_per_second": round(rate, 3), "arrivals": arrivals,
         "engine": session.backend, "a": one - b, "b": b, "model_seconds": model,
         "seconds": [real[0], real[2], real[-1]], "model_over_real": round(model / real[2], 3),
     }  # fmt: skip
