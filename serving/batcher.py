@@ -156,7 +156,7 @@ class Batcher(AbstractContextManager):
         self.close(cancel=error[0] is not None)
 
     def _begin(self, ticket: Ticket) -> None:
-        """Begins a request: in the dispatcher's thread, or in one of its own if it calls what the caller gave."""
+        """Begins a request in the dispatcher's thread; a request with functions of the caller gets a new thread."""
         queued = time.monotonic() - ticket.submitted
         try:
             if ticket.is_over:

@@ -17,7 +17,7 @@ NAME = "zeus-trt-"
 
 
 class Desk:
-    """Begins requests in the order in which they are due, and ends them, in a thread of its own.
+    """A thread that begins and ends requests; those that are due first begin first.
 
     Args:
         max_active: Requests that run at a time.

@@ -9,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from zeus_trt.runtime import Report
 from zeus_trt.serving.generation_request import GenerationRequest
 from zeus_trt.serving.service import Service
+from zeus_trt.zeus_graph import PRESETS
 
 _GAUGES = {
     "queued": "Requests that wait for their begin",
@@ -79,8 +80,10 @@ class Metrics:
 
 
 def _name_plan(asked: GenerationRequest) -> str:
-    """A name of few that there are: clients must not make new ones."""
+    """One of a few names: clients must not make new ones."""
     if asked.plan:
-        return asked.plan if asked.plan.islower() else "letters"
+        return asked.plan if asked.plan in PRESETS else "letters"
+    if asked.ratio is None and (asked.min_psnr or asked.deadline_ms):
+        return "aim"
     ratio = 3 if asked.ratio is None else asked.ratio
     return f"ratio {ratio}" if ratio < 10 else "ratio 10 or more"

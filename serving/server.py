@@ -68,7 +68,7 @@ def run_server(service: Service, address: Address, limits: Limits) -> None:
     SIGHUP opens the model anew. The service is closed at the end.
 
     Raises:
-        ZeusError: The port is taken, or the host is none of this machine.
+        ZeusError: The port is taken, or another machine has the address.
     """
     app = create_app(service, limits, address.api_key, address.hosts)
     config = uvicorn.Config(

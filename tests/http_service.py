@@ -1,4 +1,4 @@
-"""A service of a toy that makes pictures of 8 x 8 pixels, and a server of it on a port of its own."""
+"""A service with a toy engine, whose pictures are 8 x 8 pixels, and a server for it on a free port."""
 
 import contextlib
 import threading

@@ -33,7 +33,8 @@ class MakerOptions:
         engine: The bundle of a pipeline.
         backend: As in ``Session``.
         max_rows: As in ``Batcher``.
-        device, dtype: As in ``ModelOptions``, for pipelines.
+        device: Where it runs; a GPU by default if there is one.
+        dtype: As in ``ModelOptions``, for pipelines.
     """
 
     model: str
@@ -55,7 +56,7 @@ class MakerOptions:
             raise ZeusError(
                 "engine: got nothing for a pipeline; expected its bundle. Export the pipeline, and give it."
             )
-        for name in ("engine", "device", "dtype"):
+        for name in ("engine", "dtype"):
             if not is_pipeline and getattr(self, name) is not None:
                 raise ZeusError(f"{name}: got it for a bundle; expected a pipeline. Leave it out.")
         return is_pipeline

@@ -33,7 +33,7 @@ class PipelineModel:
 
     def __init__(self, options: MakerOptions, max_active: int = 8, max_queue: int = 256, max_wait: float = 0.02):
         self.max_rows = options.max_rows
-        self._options, self._max_active, self._max_queue = options, max_active, max_queue
+        self._options, self._max_queue = options, max_queue
         self._maker = ImageMaker(options, max_wait)
         self._pool = ThreadPoolExecutor(max_active, thread_name_prefix="pipeline")
         self._lock = threading.Lock()

@@ -42,7 +42,7 @@ class ServedModel:
         """The service of this model; it is for ``zeus_trt.serving.app.create_app``.
 
         Raises:
-            ZeusError: The model does not open, or is none that is served.
+            ZeusError: The model does not open, or it is of a kind that cannot be served.
         """
         return Service(self._open)
 

@@ -14,6 +14,7 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.pictures import to_images
 from zeus_trt.serving.app import create_app
 from zeus_trt.serving.generation_request import Limits
+from zeus_trt.serving_model import ServedModel
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -54,6 +55,11 @@ def test_a_picture_is_that_of_the_session(digits_bundle, open_session):
     assert answer["report"]["plan"] == expected.report.plan
     assert (answer["report"]["nfe"], answer["size"], answer["seed"]) == (expected.report.nfe, "32x32", 5)
     served.model._batcher.close()
+
+
+def test_a_bundle_runs_on_the_device_that_is_named(digits_bundle):
+    service = ServedModel(digits_bundle("unet-flow"), device="cpu").open_service()
+    service.close()
 
 
 def test_n_pictures_have_seeds_of_their_own(client):
@@ -149,10 +155,14 @@ def test_states_and_metrics(client, service):
     assert client.get("/v1/model").json()["labels"] == 10
     assert client.get("/none").json()["error"]["code"] == "not_found"
     assert client.get(POST).status_code == 405
-    client.post(POST, json={"plan": "fast", "steps": 5})
+    for plan in ({"plan": "fast"}, {"plan": "ffxrf"}, {"min_psnr": 30}):
+        assert client.post(POST, json={**plan, "steps": 5}).status_code == 200
     text = client.get("/metrics").text
-    for name in ("queued", "batch_fill", "calls_total", 'plans_total{plan="fast"}', "request_seconds_count"):
+    for name in ("queued", "batch_fill", "calls_total", "request_seconds_count"):
         assert f"zeus_trt_{name} " in text, name
+    for plan in ("fast", "letters", "aim"):
+        assert f'zeus_trt_plans_total{{plan="{plan}"}} ' in text, plan
+    assert "ffxrf" not in text
     assert f"zeus_trt_calls_total {float(service.counters.calls)}" in text
     assert "/v1/images/generations" in client.get("/openapi.json").json()["paths"]
 
