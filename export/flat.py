@@ -8,10 +8,12 @@ import torch
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.capture import Capture
 from zeus_trt.export.graph import quiet, write_graph
+from zeus_trt.export.open_sizes import keep_sizes_open
 from zeus_trt.export.limits import read_rules, tie_sizes
 from zeus_trt.export.parameters import map_parameters, write_parameters
 from zeus_trt.export.shallow_copy import shallow_copy
 from zeus_trt.runtime.bundle.size_rules import SizeRules
+from zeus_trt.runtime.pipelines.rows import stack_rows
 
 
 class FlatDenoiser(torch.nn.Module):
@@ -28,7 +30,7 @@ class FlatDenoiser(torch.nn.Module):
 
     def forward(self, *values: torch.Tensor | int) -> torch.Tensor:
         tie_sizes(self._captured, values)
-        return self._captured.border.leave(self.denoiser(**self._captured.nest(values))[0])
+        return self._captured.border.leave(stack_rows(self.denoiser(**self._captured.nest(values))[0]))
 
 
 def export_capture(captured: Capture, path: Path) -> SizeRules:
@@ -69,10 +71,9 @@ def trace_flat(captured: Capture) -> torch.export.ExportedProgram:
         for spec in captured.inputs
     )
     try:
-        with torch.no_grad(), quiet():
-            return torch.export.export(
-                FlatDenoiser(captured), captured.examples, dynamic_shapes=(shapes,), strict=False
-            )
+        flat = FlatDenoiser(captured)
+        with torch.no_grad(), quiet(), keep_sizes_open(flat.denoiser):
+            return torch.export.export(flat, captured.examples, dynamic_shapes=(shapes,), strict=False)
     except Exception as error:  # torch and the model's own code each raise theirs
         kind = type(captured.denoiser).__name__
         if fixed := _list_fixed(captured, error):
