@@ -16,6 +16,10 @@ from zeus_trt.runtime.bundle.size_rules import SizeRules
 from zeus_trt.runtime.pipelines.rows import stack_rows
 
 
+class Untraceable(ZeusError):
+    """The denoiser's code fixes a size that moved, or torch cannot trace it."""
+
+
 class FlatDenoiser(torch.nn.Module):
     """The denoiser as a function of positional values, in the order of ``captured.inputs``, that returns one tensor.
 
@@ -63,7 +67,7 @@ def trace_flat(captured: Capture) -> torch.export.ExportedProgram:
     """The flat denoiser as an exported program with dynamic axes.
 
     Raises:
-        ZeusError: The model's code fixes a size that moved.
+        Untraceable: The model's code fixes a size that moved.
     """
     dynamic = torch.export.Dim.DYNAMIC  # a named Dim would be specialised in silence where the model fixes it
     shapes = tuple(
@@ -77,12 +81,12 @@ def trace_flat(captured: Capture) -> torch.export.ExportedProgram:
     except Exception as error:  # torch and the model's own code each raise theirs
         kind = type(captured.denoiser).__name__
         if fixed := _list_fixed(captured, error):
-            raise ZeusError(
+            raise Untraceable(
                 f"denoiser: got {kind}, whose code fixes {' and '.join(fixed)}; expected code that computes with "
                 "tensors and their sizes alone. Capture it with settings that do not vary that, or change the model's "
                 "code."
             ) from error
-        raise ZeusError(
+        raise Untraceable(
             f"denoiser: got {kind}, which torch cannot trace{_name_open(captured, error)} "
             f"({_say(error)}); expected code that computes with tensors and their sizes alone. Vary fewer settings, or "
             "report the model."

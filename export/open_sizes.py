@@ -71,11 +71,18 @@ class _Functions(TorchFunctionMode):
             func = _pad
         elif func in (torch.tensor, torch.as_tensor) and isinstance(args[0], torch.SymInt):
             func = _make_tensor
+        elif func is torch.linspace and len(args) > 2 and isinstance(args[2], torch.SymInt):
+            func = _space
         return func(*args, **(kwargs or {}))
 
 
 def _make_tensor(size: Any, *, dtype: torch.dtype | None = None, device: Any = None, **_: Any) -> torch.Tensor:
     return torch.full((), size, dtype=dtype or torch.int64, device=device)
+
+
+def _space(start: Any, end: Any, steps: Any, **options: Any) -> torch.Tensor:
+    """``linspace``; two steps or more, as torch takes open sizes for."""
+    return torch.arange(steps, **options) * ((end - start) / (steps - 1)) + start
 
 
 def _pad(sequences: Sequence[torch.Tensor], batch_first: bool = False, padding_value: float = 0.0, *side: str) -> Any:
