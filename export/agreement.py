@@ -11,7 +11,7 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.export.capture import Capture
 from zeus_trt.export.overflow import find_nonfinite
 from zeus_trt.export.precision import TOLERANCES, to_float32
-from zeus_trt.export.runs import Settings, record, summarize
+from zeus_trt.export.runs import Settings, record
 from zeus_trt.export.shape_probe import ShapeProbe
 from zeus_trt.runtime.bundle.manifest import Verification
 from zeus_trt.runtime.bundle.size_rules import SizeRules

@@ -73,6 +73,8 @@ class Bounds:
         if not isinstance(condition, sympy.core.relational.Relational):
             return False
         left, right = condition.args
+        if isinstance(left, Mod | PythonMod) and right == 0 and sympy.cancel(left.args[0] / left.args[1]).is_Integer:
+            return isinstance(condition, sympy.Eq)
         if isinstance(left, Mod | PythonMod) and right == 0 and self._is_positive(left.args[1] - left.args[0]):
             left = left.args[0]
         difference = left - right

@@ -3,7 +3,7 @@
 import inspect
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -66,7 +66,7 @@ class Capture:
     guidance_factor: float | None
     output_axes: tuple[int | str, ...]
     arguments: Arguments
-    rows: Rows = Rows()
+    rows: Rows = field(default_factory=Rows)
 
     @property
     def has_batch(self) -> bool:

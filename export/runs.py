@@ -78,7 +78,7 @@ def record(
         return record_calls(pipeline, component, lambda proxy: settings.run(proxy, **setting), probe=probe)
 
 
-def summarize(calls: Sequence[Call], rows: Rows = Rows(), row: int = 0) -> Run:
+def summarize(calls: Sequence[Call], rows: Rows, row: int = 0) -> Run:
     """What the calls of one run passed.
 
     Args:
@@ -101,9 +101,7 @@ def summarize(calls: Sequence[Call], rows: Rows = Rows(), row: int = 0) -> Run:
     scales = {name: find_timestep_scale(times, [arguments.leaves[name] for arguments in flat]) for name in changing}
     calls_per_step = sum(call.step == calls[0].step for call in calls)
     shape = calls[0].output_shape
-    return Run(
-        flat[0], (1, *shape[1:]) if rows.is_one else shape, changing, scales, calls_per_step, calls[0].arguments
-    )
+    return Run(flat[0], (1, *shape[1:]) if rows.is_one else shape, changing, scales, calls_per_step, calls[0].arguments)
 
 
 def find_rows(first: Sequence[Mapping[str, Any]]) -> Rows:

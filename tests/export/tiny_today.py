@@ -29,9 +29,7 @@ def build_z_image():
         in_channels=4, dim=32, n_layers=2, n_refiner_layers=1, n_heads=2, n_kv_heads=2, cap_feat_dim=TEXT,
         axes_dims=[4, 6, 6], axes_lens=[128, 64, 64],
     )  # fmt: skip
-    return d.ZImagePipeline(
-        transformer=transformer, scheduler=SCHEDULER(), vae=None, text_encoder=None, tokenizer=None
-    )
+    return d.ZImagePipeline(transformer=transformer, scheduler=SCHEDULER(), vae=None, text_encoder=None, tokenizer=None)
 
 
 def run_z_image(pipeline, *, batch, height, width, prompt, seed=0):
@@ -46,9 +44,7 @@ def build_mochi():
         num_attention_heads=2, attention_head_dim=8, num_layers=2, pooled_projection_dim=TEXT, in_channels=4,
         text_embed_dim=TEXT, time_embed_dim=8, max_sequence_length=16,
     )  # fmt: skip
-    return d.MochiPipeline(
-        transformer=transformer, scheduler=SCHEDULER(), vae=None, text_encoder=None, tokenizer=None
-    )
+    return d.MochiPipeline(transformer=transformer, scheduler=SCHEDULER(), vae=None, text_encoder=None, tokenizer=None)
 
 
 def run_mochi(pipeline, *, batch, height, width, frames, prompt, seed=0):
@@ -65,9 +61,7 @@ def build_chroma():
         joint_attention_dim=TEXT, axes_dims_rope=(4, 6, 6), approximator_num_channels=8, approximator_hidden_dim=16,
         approximator_layers=1,
     )  # fmt: skip
-    return d.ChromaPipeline(
-        transformer=transformer, scheduler=SCHEDULER(), vae=None, text_encoder=None, tokenizer=None
-    )
+    return d.ChromaPipeline(transformer=transformer, scheduler=SCHEDULER(), vae=None, text_encoder=None, tokenizer=None)
 
 
 def run_chroma(pipeline, *, batch, height, width, prompt, seed=0):
