@@ -101,7 +101,8 @@ def _size(write: Write, value: Pair) -> Any:
 
 
 RULES: dict[Any, Callable[..., Any]] = {
-    aten.mul: _multiply, aten.div: _divide, aten.reciprocal: _invert, aten.exp: _exp, aten.polar: _polar, aten.complex: _join, aten.abs: _size,
+    aten.mul: _multiply, aten.div: _divide, aten.reciprocal: _invert, aten.exp: _exp, aten.polar: _polar,
+    aten.complex: _join, aten.abs: _size,
     **dict.fromkeys((aten.conj, aten._conj, aten.conj_physical, aten._conj_physical), _conjugate),
     aten.view_as_complex: _view_as_complex,
     aten.view_as_real: lambda write, value: write(aten.stack.default, [value.real, value.imaginary], -1),

@@ -8,8 +8,8 @@ import torch
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.capture import Capture
 from zeus_trt.export.graph import quiet, write_graph
-from zeus_trt.export.open_sizes import keep_sizes_open
 from zeus_trt.export.limits import read_rules, tie_sizes
+from zeus_trt.export.open_sizes import keep_sizes_open
 from zeus_trt.export.parameters import map_parameters, write_parameters
 from zeus_trt.export.shallow_copy import shallow_copy
 from zeus_trt.runtime.bundle.size_rules import SizeRules

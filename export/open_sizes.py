@@ -26,12 +26,16 @@ def keep_sizes_open(model: torch.nn.Module) -> Iterator[None]:
     files = {sys.modules[type(part).__module__] for part in model.modules()}
     own = {"int": _Int, "len": _measure, "max": _choose("max", torch.sym_max), "min": _choose("min", torch.sym_min)}
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(torch.SymInt, "__hash__", lambda size: 0))  # equality decides
+        stack.enter_context(mock.patch.object(torch.SymInt, "__hash__", _hash))  # equality decides
         for file in files:
             if not file.__name__.startswith("torch."):
                 stack.enter_context(mock.patch.multiple(file, create=True, **own))
         stack.enter_context(_Functions())
         yield
+
+
+def _hash(size: torch.SymInt) -> int:
+    return 0
 
 
 class _IntType(type):

@@ -65,7 +65,7 @@ def test_what_onnx_has_no_form_for_is_named(tmp_path):
         return torch.fft.rfft(x).real
 
     program = torch.export.export(Module(transform), (torch.randn(3, 4),), dynamic_shapes=(DYNAMIC,), strict=False)
-    with pytest.raises(ZeusError, match="_fft_r2c\\S* on complex numbers at test_graph\\.py:\\d+; exp") as caught:
+    with pytest.raises(ZeusError, match=r"fft_rfft\S* on complex numbers at test_graph\.py:\d+; exp") as caught:
         write_graph(program, ["x"], [("rows", 4), ("rows", 3)], tmp_path / "graph.onnx")
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
