@@ -40,7 +40,7 @@ def _hash(size: torch.SymInt) -> int:
 
 class _IntType(type):
     def __instancecheck__(cls, value: object) -> bool:
-        return isinstance(value, int)
+        return isinstance(value, int | torch.SymInt)
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         return args[0] if args and isinstance(args[0], torch.SymInt) else int(*args, **kwargs)

@@ -74,6 +74,13 @@ def spread(repeats: Any, output_size: Any = None) -> Any:
     return op.ReduceSum(op.Cast(passed, to=INT64), _write([1]), keepdims=0)
 
 
+def find_true(tensor: Any) -> Any:
+    """``aten.nonzero``; TensorRT-RTX has no NonZero, so that of one axis is made of other operators."""
+    if tensor.shape is None or len(tensor.shape) != 1:
+        return op.Transpose(op.NonZero(tensor), perm=[1, 0])
+    return op.Unsqueeze(spread(op.Cast(op.Cast(tensor, to=ir.DataType.BOOL), to=INT64)), _write([1]))
+
+
 def _write(numbers: Sequence[int]) -> Any:
     return op.Constant(value_ints=list(numbers))
 
@@ -81,6 +88,7 @@ def _write(numbers: Sequence[int]) -> Any:
 TRANSLATIONS: dict[Callable, Callable] = {
     torch.ops.aten.squeeze.dim: squeeze,
     torch.ops.aten.index.Tensor: index,
+    torch.ops.aten.nonzero.default: find_true,
     torch.ops.aten.masked_fill.Scalar: masked_fill,
     torch.ops.aten.masked_fill.Tensor: masked_fill,
     torch.ops.aten.repeat_interleave.self_int: repeat_interleave,

@@ -138,7 +138,7 @@ class EngineCall:
         named = {spec.name for spec in self._manifest.inputs}
         exported = self._manifest.constants
         for path, value in json_file.plain(json.loads(json.dumps(constants, default=str))).items():
-            if path.split(".")[-1] in named or path in _UNSAID:
+            if path in named or path.split(".")[-1] in named or path in _UNSAID:
                 continue
             if path not in exported or exported[path] != value:
                 raise ZeusError(
