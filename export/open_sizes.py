@@ -86,6 +86,7 @@ def _make_tensor(size: Any, *, dtype: torch.dtype | None = None, device: Any = N
 
 def _space(start: Any, end: Any, steps: Any, **options: Any) -> torch.Tensor:
     """``linspace``; two steps or more, as torch takes open sizes for."""
+    options["dtype"] = options.get("dtype") or torch.get_default_dtype()
     return torch.arange(steps, **options) * ((end - start) / (steps - 1)) + start
 
 
