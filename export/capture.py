@@ -4,6 +4,7 @@ import inspect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -113,16 +114,14 @@ def capture(pipeline: Any, settings: Settings, component: str | None = None, is_
     denoiser = find_denoiser(pipeline, component)
     probe = ShapeProbe(denoiser)
     changes: list[Mapping[str, Any]] = [{}, *({name: value} for name, value in settings.varied.items())]
-    recorded = [record(pipeline, component, settings, change, probe) for change in changes]
+    run = partial(record, pipeline, component, settings, probe=probe)
+    recorded = [run(change) for change in changes]
     rows, runs = _take_rows(recorded)
     latents, timestep = _find_moving_with_the_step(pipeline, settings, component, runs[0])
     if is_one and not rows.is_one:
-        counts = [len(run.arguments.leaves[latents]) for run in runs]
-        rows = take_one(rows, [run.given for run in runs], counts)
+        rows = take_one(rows, [each.given for each in runs], [len(each.arguments.leaves[latents]) for each in runs])
         runs = [summarize(calls, rows) for calls in recorded]
-    content = None
-    if settings.content:
-        content = summarize(record(pipeline, component, settings, settings.content, probe), rows)
+    content = summarize(run(settings.content), rows) if settings.content else None
     integers = find_moving_integers(runs)
     sizes = measure(runs, integers)
     found, slots = find_symbols(sizes, _name_settings(settings, sizes[latents, 0]))

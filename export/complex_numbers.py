@@ -43,7 +43,7 @@ class _Rewriter:
 
     def __init__(self, program: torch.export.ExportedProgram):
         self._graph, self._module = program.graph, program.graph_module
-        self._fake = detect_fake_mode([node.meta.get("val") for node in program.graph.nodes])
+        self._fake: Any = detect_fake_mode([node.meta.get("val") for node in program.graph.nodes])
         self._stores = (program.state_dict, program.constants)
         self._targets = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs if spec.target}
         self._pairs: dict[Node, Pair] = {}

@@ -45,7 +45,7 @@ def read_rules(captured: Capture, program: torch.export.ExportedProgram) -> Size
     found = list(_list_sizes(captured, [node.meta["val"] for node in nodes]))
     names = {size.node._expr: sympy.Symbol(name, integer=True, positive=True) for name, size in found}
     bounds = Bounds(smallest=dict.fromkeys(names.values(), 2))
-    environment = found[0][1].node.shape_env if found else None
+    environment: Any = found[0][1].node.shape_env if found else None
     guards = _name_guards(list_guards(environment, program.graph), names, environment.var_to_range) if found else {}
     products = _write_products(captured)
     conditions = {condition.xreplace(products): condition for condition in guards}

@@ -29,7 +29,7 @@ def keep_sizes_open(model: torch.nn.Module) -> Iterator[None]:
         stack.enter_context(mock.patch.object(torch.SymInt, "__hash__", _hash))  # equality decides
         for file in files:
             if not file.__name__.startswith("torch."):
-                stack.enter_context(mock.patch.multiple(file, create=True, **own))
+                stack.enter_context(mock.patch.dict(vars(file), own))
         stack.enter_context(_Functions())
         yield
 
