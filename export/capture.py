@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.export.axes import Slot, find_symbols, find_unit
+from zeus_trt.export.axes import Moved, Slot, find_symbols, find_unit
 from zeus_trt.export.border import CONSTANT, Axes, Border, find_border
 from zeus_trt.export.denoisers import choose_denoiser, watch
 from zeus_trt.export.recorder import Call, check_pipeline, find_denoiser
@@ -129,11 +129,7 @@ def capture(pipeline: Any, settings: Settings, component: str | None = None, is_
         symbol if symbol.name == "batch" else find_unit(symbol, moved, settings.base, settings.varied)
         for moved, symbol in found.items()
     )
-    if small := [(symbol.name, moved[0]) for moved, symbol in found.items() if moved[0] < 2]:
-        raise ZeusError(
-            f"settings: got a base run where {small[0][0]} is {small[0][1]}; expected 2 or more, since "
-            "exporters take 1 for a constant. Raise it, or do not vary it."
-        )
+    _check_base(found)
     first = runs[0].arguments
     inputs = _describe_inputs(runs, content, {latents: LATENTS, timestep: TIMESTEP}, slots)
     axes = _find_axes(runs[0], inputs[0], slots)
@@ -152,6 +148,14 @@ def capture(pipeline: Any, settings: Settings, component: str | None = None, is_
         arguments=first,
         rows=rows,
     )
+
+
+def _check_base(found: Mapping[Moved, SymbolSpec]) -> None:
+    if small := [(symbol.name, moved[0]) for moved, symbol in found.items() if moved[0] < 2]:
+        raise ZeusError(
+            f"settings: got a base run where {small[0][0]} is {small[0][1]}; expected 2 or more, since "
+            "exporters take 1 for a constant. Raise it, or do not vary it."
+        )
 
 
 def _take_rows(recorded: Sequence[Sequence[Call]]) -> tuple[Rows, list[Run]]:
