@@ -8,13 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from zeus_trt.export.export import ExportOptions, export_model, export_with_engines
+    from zeus_trt.export.importing import import_model
     from zeus_trt.export.loading import load_pipeline
     from zeus_trt.export.runs import Settings
     from zeus_trt.export.verification import verify_bundle
 
-__all__ = ["ExportOptions", "Settings", "export_model", "export_with_engines", "load_pipeline", "verify_bundle"]
+__all__ = [
+    "ExportOptions",
+    "Settings",
+    "export_model",
+    "export_with_engines",
+    "import_model",
+    "load_pipeline",
+    "verify_bundle",
+]
 _PLACES = {
     "export": ("ExportOptions", "export_model", "export_with_engines"),
+    "importing": ("import_model",),
     "loading": ("load_pipeline",),
     "runs": ("Settings",),
     "verification": ("verify_bundle",),

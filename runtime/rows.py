@@ -1,12 +1,26 @@
 """Conditioning as a person gives it: numbers, lists and arrays, of one row or of many."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.runtime.bundle.manifest import Manifest
 from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
+
+
+def list_given(manifest: Manifest) -> dict[str, TensorSpec]:
+    """The conditioning that a caller has to give by name: neither class labels nor the scale of guidance."""
+    own = [name for name, has in (("class_labels", manifest.labels), ("guidance", manifest.guidance_factor)) if has]
+    return {spec.name: spec for spec in manifest.inputs[2:] if spec.name not in own}
+
+
+def choose_shape(manifest: Manifest) -> tuple[int, ...]:
+    """Shape of the latents of one image: of a size that varies, the first at which the graph was verified."""
+    sizes = {symbol.name: symbol.observed[0] for symbol in manifest.symbols}
+    return tuple(axis if isinstance(axis, int) else sizes[axis] for axis in manifest.latents.axes[1:])
 
 
 def read_rows(specs: Mapping[str, TensorSpec], batch: int | str, given: Mapping[str, Any]) -> dict[str, torch.Tensor]:
@@ -66,3 +80,12 @@ def take_rows(
         name: tensor[[number % len(tensor) for number in numbers]] if specs[name].axes[:1] == (batch,) else tensor
         for name, tensor in tensors.items()
     }
+
+
+def digest_tensors(tensors: Mapping[str, torch.Tensor]) -> str:
+    """SHA-256 of names, types, sizes and numbers."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

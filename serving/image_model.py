@@ -11,6 +11,7 @@ import torch
 from zeus_trt.errors import ZeusError
 from zeus_trt.pictures import to_images
 from zeus_trt.runtime import Report, Result, Session, draw_noise
+from zeus_trt.runtime.rows import choose_shape, list_given, read_rows, take_rows
 from zeus_trt.runtime.steppers import Step
 from zeus_trt.serving.batcher import Batcher
 from zeus_trt.serving.generation_request import GenerationRequest
@@ -69,30 +70,39 @@ class ImageModel(Protocol):
 
 
 class BundleModel:
-    """A bundle that makes pixels of class labels, or of nothing but noise.
+    """A bundle that makes pixels of class labels, of conditioning that stays, or of nothing but noise.
 
     Args:
         session: A session of the bundle, which is closed with the model.
         guidance_scale: Of requests that name none.
+        inputs: Conditioning of every request by name, as in ``read_rows``; picture k of a request takes row k, in turn.
         **settings: Of the ``Batcher``.
 
     Raises:
         ZeusError: The bundle needs other inputs than class labels, or does not make pictures; or as ``Batcher``.
     """
 
-    def __init__(self, session: Session, guidance_scale: float = 1.0, **settings: Any):
+    def __init__(
+        self,
+        session: Session,
+        guidance_scale: float = 1.0,
+        inputs: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ):
         manifest = session.bundle.manifest
-        others = [spec.name for spec in manifest.inputs[2:] if spec.name != "class_labels"]
+        self._specs = list_given(manifest)
+        others = self._specs.keys() - (inputs or {}).keys()
         if others or len(manifest.latents.axes) != 4 or manifest.latents.axes[1] not in (1, 3):
             raise ZeusError(
                 f"model: got a bundle with the inputs {', '.join(spec.name for spec in manifest.inputs)}; expected one "
-                "that makes pixels of class labels. Serve its pipeline, with the bundle as its engine."
+                "that makes pixels of class labels, or a value for every other input. Give them, or serve its pipeline "
+                "with the bundle as its engine."
             )
+        self._inputs = read_rows(self._specs, manifest.latents.axes[0], inputs or {})
         self._session, self._guidance_scale = session, guidance_scale
         self._batcher = Batcher(session, **settings)
         self.max_rows = settings.get("max_rows", 8)
-        sizes = {symbol.name: symbol.observed[0] for symbol in manifest.symbols}
-        self._size = tuple(axis if isinstance(axis, int) else sizes[axis] for axis in manifest.latents.axes[1:])
+        self._size = choose_shape(manifest)
 
     def describe(self) -> dict[str, Any]:
         manifest = self._session.bundle.manifest
@@ -114,13 +124,17 @@ class BundleModel:
             raise ZeusError(
                 f"guidance_scale: got {scale:g} for a model without class labels; expected 1. Leave it out."
             )
-        labels = None if asked.label is None else [asked.label]
         future = self._batcher.submit(
-            self._session.label_images(labels, asked.n), num_steps=asked.steps, **_choose(asked),
+            self._condition(asked.label, asked.n), num_steps=asked.steps, **_choose(asked),
             guidance_scale=scale, seed=asked.seeds, noise=self._draw(asked), batch=asked.n, on_step=on_step,
             deadline=asked.deadline_ms and asked.deadline_ms / 1000, time_limit=time_limit,
         )  # fmt: skip
         return follow(future, _finish)
+
+    def warm_up(self) -> None:
+        """Makes a picture of one step: what is read or compiled at the first call is ready then."""
+        noise = draw_noise((1, *self._size), 0)
+        self._session.generate(self._condition(None, 1), num_steps=1, noise=noise)
 
     @property
     def counters(self) -> Counters:
@@ -129,6 +143,10 @@ class BundleModel:
     def close(self, cancel: bool = False) -> None:
         self._batcher.close(cancel)
         self._session.close()
+
+    def _condition(self, label: int | None, count: int) -> dict[str, torch.Tensor]:
+        given = take_rows(self._specs, self._session.bundle.manifest.latents.axes[0], self._inputs, range(count))
+        return self._session.label_images(None if label is None else [label], count) | given
 
     def _draw(self, asked: GenerationRequest) -> torch.Tensor | None:
         """Noise of the size that is asked for."""

@@ -1,10 +1,12 @@
 """What `zeus-trt serve` serves."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
+from zeus_trt.argument_value import read_inputs
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.labels import choose_guidance
 from zeus_trt.export.loading import BUNDLE, find_kind
@@ -27,6 +29,7 @@ class ServedModel:
         dtype: As in ``ModelOptions``, for pipelines.
         backend, device: As in ``Session``.
         max_rows, max_wait, max_queue: As in ``Batcher``.
+        inputs: Conditioning of every request, as ``read_inputs`` takes it; for bundles.
     """
 
     model: str | Path
@@ -37,6 +40,7 @@ class ServedModel:
     max_rows: int = 8
     max_wait: float = 0.02
     max_queue: int = 256
+    inputs: Sequence[str] = ()
 
     def open_service(self) -> Service:
         """The service of this model; it is for ``zeus_trt.serving.app.create_app``.
@@ -49,6 +53,8 @@ class ServedModel:
     def _open(self) -> ImageModel:
         engine = None if self.engine is None else str(self.engine)
         options = MakerOptions(str(self.model), engine, self.backend, self.max_rows, self.device, self.dtype)
+        if options.is_pipeline and self.inputs:
+            raise ZeusError("inputs: got some for a pipeline, which makes its own; expected a bundle. Leave them out.")
         if options.is_pipeline:
             return PipelineModel(options, max_queue=self.max_queue, max_wait=self.max_wait)
         if find_kind(self.model) != BUNDLE:
@@ -56,11 +62,12 @@ class ServedModel:
         session = Session(Bundle.open(self.model), backend=self.backend, device=self.device)
         manifest = session.bundle.manifest
         scale = choose_guidance(None, manifest.labels is not None)
-        labels = session.label_images(None, 1)
-        make = partial(BundleModel, session, scale, max_rows=self.max_rows, max_wait=self.max_wait)
+        make = partial(
+            BundleModel, session, scale, read_inputs(self.inputs), max_rows=self.max_rows, max_wait=self.max_wait
+        )
         try:
             model = make(max_queue=self.max_queue)
-            session.generate(labels, num_steps=1)  # what is read or compiled at the first call is ready then
+            model.warm_up()
             return model
         except ZeusError:
             session.close()

@@ -8,6 +8,7 @@ from zeus_trt.cli import (  # noqa: F401  (they add themselves)
     export,
     gate,
     generate_batch,
+    import_model,
     inspect,
     package,
     plan,
