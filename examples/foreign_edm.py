@@ -1,6 +1,6 @@
 """Writes a denoiser of EDM as ONNX with nothing but numpy and onnx: the best one for a mixture of blurred digits.
 
-python examples/foreign_edm.py mixture.onnx
+python examples/foreign_edm.py -o mixture.onnx
 """
 
 import sys
@@ -51,5 +51,10 @@ def build(means: np.ndarray, labels: np.ndarray) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+def write(path: str | Path) -> None:
+    """Writes the graph of all these digits."""
+    onnx.save(build(*read_means()), path)
+
+
 if __name__ == "__main__":
-    onnx.save(build(*read_means()), sys.argv[1])
+    write(sys.argv[2])
