@@ -1,9 +1,11 @@
-"""From a diffusers model to a verified bundle.
+"""From a diffusers model to a verified bundle. The package can be called: ``zeus_trt.export(model, output)``.
 
 Names are loaded when they are asked for: AOTInductor packages are built without ONNX.
 """
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -36,3 +38,14 @@ def __getattr__(name: str) -> Any:
         if name in names:
             return getattr(importlib.import_module(f"{__name__}.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+class _Export(ModuleType):
+    """The package, which is also the function of its name."""
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        """``zeus_trt.exporting.export``."""
+        return importlib.import_module("zeus_trt.exporting").export(*args, **options)
+
+
+sys.modules[__name__].__class__ = _Export

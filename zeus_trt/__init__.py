@@ -27,6 +27,7 @@ __all__ = [
     "accelerate",
     "calibrate",
     "compare",
+    "export",
     "export_model",
     "import_model",
     "load_plan",
@@ -46,6 +47,8 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "export":  # a package that can be called
+        return importlib.import_module(f"{__name__}.export")
     for module, names in _PLACES.items():
         if name in names:
             found = getattr(importlib.import_module(f"{__name__}.{module}"), name)
