@@ -15,6 +15,7 @@ import zeus_trt
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.loading import load_pipeline
 from zeus_trt.export.source import load_denoiser, load_single_file, open_source
+from zeus_trt.open_model import open_model
 
 
 def equal_weights(one, other):
@@ -48,9 +49,7 @@ def test_it_imports_graphs_of_others(tmp_path):
     assert zeus_trt.export(graph, tmp_path / "a", **options).manifest.prediction_type == "flow_prediction"
     with pytest.raises(ZeusError, match=r"config: got .* for an ONNX graph"):
         zeus_trt.export(graph, tmp_path / "b", config=tmp_path, **options)
-    with pytest.raises(
-        ZeusError, match=r"model: got .*, a bundle; expected a model\. Build its engines"
-    ):
+    with pytest.raises(ZeusError, match=r"model: got .*, a bundle; expected a model\. Build its engines"):
         zeus_trt.export(tmp_path / "a", tmp_path / "b")
 
 
@@ -74,8 +73,9 @@ def test_a_file_with_the_folder_of_a_bare_denoiser(tmp_path):
     flux.save_pretrained(tmp_path / "config/transformer")
     diffusers.FlowMatchEulerDiscreteScheduler().save_pretrained(tmp_path / "config/scheduler")
     shutil.move(tmp_path / "config/transformer/diffusion_pytorch_model.safetensors", tmp_path / "flux.safetensors")
-    with pytest.raises(ZeusError, match=r"which needs .*; expected a denoiser of latents, timestep and class labels"):
-        load_single_file(tmp_path / "flux.safetensors", tmp_path / "config")
+    pipeline = load_single_file(tmp_path / "flux.safetensors", tmp_path / "config")
+    assert equal_weights(pipeline.denoiser, flux)
+    assert type(pipeline.scheduler).__name__ == "FlowMatchEulerDiscreteScheduler"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("gguf") is None, reason="needs the package gguf")
@@ -121,3 +121,20 @@ def test_files_of_weights_that_do_not_fit_are_one_sentence(single, tmp_path):
     save_file({name: part[name] for name in list(part)[:20]}, tmp_path / "part.safetensors")
     with pytest.raises(ZeusError, match=r"part\.safetensors"):
         open_source(tmp_path / "part.safetensors", folder)
+
+
+@pytest.mark.skipif(not hasattr(diffusers, "ModularPipeline"), reason="needs a diffusers with modular pipelines")
+def test_modular_pipelines_are_refused_in_one_sentence(tmp_path):
+    class OwnModularPipeline(diffusers.ModularPipeline):
+        def __init__(self):
+            """Without blocks."""
+
+    for call in (zeus_trt.accelerate, lambda model: zeus_trt.export(model, tmp_path / "bundle")):
+        with pytest.raises(
+            ZeusError, match=r"pipeline: got a OwnModularPipeline, .* OwnPipeline\(\*\*components"
+        ):
+            call(OwnModularPipeline())
+    (tmp_path / "modular_model_index.json").write_text("{}")
+    for call in (open_model, lambda model: zeus_trt.export(model, tmp_path / "bundle")):
+        with pytest.raises(ZeusError, match="a modular pipeline, whose blocks run loops of their own"):
+            call(tmp_path)
