@@ -12,12 +12,12 @@ from zeus_trt.evaluation.comparison import EngineFacts
 from zeus_trt.evaluation.pipeline_workload import EAGER, PipelineWorkload
 from zeus_trt.evaluation.timing import read_clock
 from zeus_trt.evaluation.workload import SessionWorkload, Workload
-from zeus_trt.export.description import digest_weights
 from zeus_trt.runtime.bundle.precision import Precision
 from zeus_trt.runtime.engines.choose import BACKENDS, choose_engine
 from zeus_trt.runtime.engines.eager import EagerEngine
 from zeus_trt.runtime.engines.engine import Engine
 from zeus_trt.runtime.pipelines.acceleration import find_denoisers
+from zeus_trt.runtime.pipelines.weights_digest import digest_weights
 
 KNOWN_BACKENDS = (EAGER, *BACKENDS)
 
