@@ -70,7 +70,7 @@ def open_subject(
     bundle = workload.bundle
     if isinstance(workload, PipelineWorkload):
         module = next(iter(find_denoisers(workload.pipeline).values()))
-    elif module is not None and digest_weights(module)[0] != workload.bundle.manifest.weights_sha256:
+    elif module is not None and digest_weights(module, bundle.manifest.graphs[0])[0] != bundle.manifest.weights_sha256:
         raise ZeusError(
             "model: got one with other weights than the bundle's; expected the model that was exported. Export it "
             "again, or give another one."

@@ -9,7 +9,7 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle.manifest import Manifest
-from zeus_trt.runtime.bundle.precision import Precision
+from zeus_trt.runtime.bundle.precision import FLOATS, Precision
 from zeus_trt.runtime.denoiser import Denoiser
 from zeus_trt.runtime.engines.named_inputs import spread_rows
 from zeus_trt.runtime.pipelines.answers import list_tensors
@@ -131,17 +131,17 @@ class EngineCall:
             )
 
     def check_weights(self, module: Any, advice: str) -> None:
-        """Compares each number of the weights and adapters of the module that it replaces with what was exported.
+        """Compares each weight of the module that it replaces, and of its adapters, with those that were exported.
 
         Args:
-            module: The module. Of weights that are not there to be read, such as offloaded ones, nothing is known.
-            advice: How others may have come about, and what to do.
+            module: The module. Weights that cannot be read, such as offloaded ones, are not compared.
+            advice: What to do if the weights differ.
 
         Raises:
             ZeusError: They differ in the engine's precision.
         """
         manifest = self._manifest
-        if not may_digest(module):
+        if manifest.precision not in FLOATS or not may_digest(module):
             return
         weights, adapters = digest_weights(module, manifest.graphs[0])
         if weights != manifest.weights_sha256:
@@ -194,7 +194,8 @@ class CheckedCall:
         """Takes what ``forward`` takes.
 
         Raises:
-            ZeusError: As ``EngineCall``, for other adapters than those that were exported, and for answers that differ.
+            ZeusError: As ``EngineCall``, for other adapters or weights than those that were exported, and for answers
+                that differ.
         """
         state = None
         if self._is_due:

@@ -45,7 +45,7 @@ def digest_weights(denoiser: Any, graph: Graph | None = None) -> tuple[str, str]
 
 
 def may_digest(denoiser: Any) -> bool:
-    """Whether the numbers of a module are there to be read: they are not offloaded, nor in a layout of a quantizer."""
+    """Whether the weights of a module can be read: they are neither offloaded nor in the format of a quantizer."""
     tensors = unwrap(denoiser).state_dict().values()
     return all(type(tensor) in _PLAIN and not tensor.is_meta and tensor.layout == torch.strided for tensor in tensors)
 
