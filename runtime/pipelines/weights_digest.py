@@ -75,5 +75,5 @@ def _digest(tensors: Mapping[str, torch.Tensor], dtypes: Mapping[str, torch.dtyp
         if tensor.dtype in _FLOATS:
             tensor = tensor.to(dtypes.get(name, tensor.dtype))
         digest.update(f"{public} {name_dtype(tensor)} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.cpu().contiguous().view(-1).view(torch.uint8).numpy())
+        digest.update(tensor.cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
