@@ -254,6 +254,7 @@ class Dispatcher:
         if call.is_over or not (error or call.is_whole):
             return
         now = time.monotonic()
+        caller.calls_left = max(caller.calls_left - 1, 0)
         took = now - call.arrived
         self._pace += (took - self._pace) * (_RECENT if self._pace else 1.0)
         caller.wait_seconds += now - call.arrived - call.engine_seconds
