@@ -116,3 +116,7 @@ class Part(NamedTuple):
     def rows(self) -> int:
         """How many."""
         return self.stop - self.start
+
+    def cut(self, rows: torch.Tensor) -> torch.Tensor:
+        """Its rows of those of the call."""
+        return rows if self.rows == self.call.rows else rows[self.start : self.stop]
