@@ -69,7 +69,8 @@ def test_what_a_pipeline_does_not_take_is_refused(client, field):
 
 
 def test_a_request_ends_at_its_limit_or_when_it_is_cancelled(service):
-    from zeus_trt.serving.generation_request import Limits, read_request
+    from zeus_trt.serving.image_request import read_request
+    from zeus_trt.serving.limits import Limits
 
     asked = read_request(json.dumps(ASKED | {"steps": 50}).encode(), Limits())
     before = service.counters
