@@ -1,11 +1,13 @@
 """A pipeline that is served: requests run in threads, and their calls of the denoiser meet in one engine."""
 
+import heapq
 import inspect
+import itertools
 import math
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -14,7 +16,9 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.pipeline_workload import read_images
 from zeus_trt.pictures import to_images
 from zeus_trt.runtime import Session, Step, accelerate
+from zeus_trt.runtime.menu import Aim, Offer
 from zeus_trt.serving import Batcher, Counters
+from zeus_trt.serving.dispatcher import PATIENCE
 from zeus_trt.serving.image_model import Made, OnStep
 from zeus_trt.serving.image_request import ImageRequest
 from zeus_trt.serving.ticket import EndedError, FullError, LateError
@@ -43,12 +47,16 @@ class PipelineModel:
                 f"model: got a {type(pipeline).__name__}, which makes videos; expected pictures. Run it alone."
             )
         self.max_rows = settings.get("max_rows", 8)
-        self._pipeline, self._session, self._max_queue = pipeline, session, max_queue
+        self._pipeline, self._session = pipeline, session
+        self._max_active, self._max_queue = max_active, max_queue
         self._batcher = Batcher(session, **settings)
         self._pool = ThreadPoolExecutor(max_active, thread_name_prefix="pipeline")
         self._lock, self._first = threading.Lock(), threading.Lock()
         self._is_checked = self._is_closing = False
-        self._counts = dict.fromkeys(("submitted", "finished", "failed", "cancelled", "refused", "queued", "active"), 0)
+        self._counts = dict.fromkeys(("submitted", "finished", "failed", "cancelled", "refused", "active"), 0)
+        self._queue: list[_Job] = []
+        self._numbers = itertools.count()
+        self._seconds = (0.0, 0.0)  # of the last run: outside of its loop, and per call in it
 
     def describe(self) -> dict[str, Any]:
         labels = None if "prompt" in self._takes else self._session.bundle.manifest.labels
@@ -64,21 +72,19 @@ class PipelineModel:
     def submit(
         self, asked: ImageRequest, time_limit: float | None = None, on_step: OnStep | None = None
     ) -> "Future[Made]":
-        for name in ("min_psnr", "deadline_ms"):
-            if getattr(asked, name) is not None:
-                raise ZeusError(f"{name}: got it for a pipeline; expected a ratio or a plan. Leave it out.")
         asked.check_for(self._session.bundle.manifest, is_pipeline=True)
-        arguments = self._list_arguments(asked)
-        future: Future[Made] = Future()
-        self._take()
-        limit = math.inf if time_limit is None else time.monotonic() + time_limit
-        self._pool.submit(self._run, future, asked, arguments, limit, on_step)
-        return future
+        now = time.monotonic()
+        limit = math.inf if time_limit is None else now + time_limit
+        due = now + (PATIENCE if asked.deadline_ms is None else asked.deadline_ms / 1000)
+        job = _Job(due, next(self._numbers), asked, self._list_arguments(asked), limit, on_step)
+        self._take(job)
+        self._pool.submit(self._run)
+        return job.future
 
     @property
     def counters(self) -> Counters:
         with self._lock:
-            return replace(self._batcher.counters, **self._counts)
+            return replace(self._batcher.counters, queued=len(self._queue), **self._counts)
 
     def close(self, cancel: bool = False) -> None:
         self._is_closing = cancel
@@ -102,71 +108,95 @@ class PipelineModel:
             given["output_type"] = "pt" if getattr(self._pipeline, "vae", None) is not None else "latent"
         return {**given, "num_inference_steps": asked.steps, "return_dict": False}
 
-    def _take(self) -> None:
+    def _take(self, job: "_Job") -> None:
         with self._lock:
-            if self._counts["queued"] >= self._max_queue:
+            if len(self._queue) >= self._max_queue:
                 self._counts["refused"] += 1
                 raise FullError(
                     f"queue: got {self._max_queue} requests that wait; expected fewer. Try again later, or raise "
                     "max_queue."
                 )
             self._counts["submitted"] += 1
-            self._counts["queued"] += 1
+            heapq.heappush(self._queue, job)
 
-    def _run(
-        self, future: "Future[Made]", asked: ImageRequest, arguments: dict[str, Any], limit: float,
-        on_step: OnStep | None,
-    ) -> None:  # fmt: skip
-        def note(step: Step) -> None:
-            self._check(future, limit)
-            if on_step:
-                on_step(step)
-
-        self._change(queued=-1, active=1)
+    def _run(self) -> None:
+        """Runs the request that is due first."""
+        with self._lock:
+            job = heapq.heappop(self._queue)
+            self._counts["active"] += 1
         made, error = None, None
         try:
-            self._check(future, limit)
-            made = self._make(asked, arguments, note)
+            self._check(job)
+            made = self._make(job)
         except BaseException as raised:
             error = raised
         if isinstance(error, EndedError):
-            future.cancel()
-        is_open = future.set_running_or_notify_cancel()
-        self._change(active=-1, **{"cancelled" if not is_open else "failed" if error else "finished": 1})
+            job.future.cancel()
+        is_open = job.future.set_running_or_notify_cancel()
+        with self._lock:
+            self._counts["active"] -= 1
+            self._counts["cancelled" if not is_open else "failed" if error else "finished"] += 1
         if is_open and error is not None:
-            future.set_exception(error)
+            job.future.set_exception(error)
         elif is_open:
-            future.set_result(made)  # type: ignore[arg-type]
+            job.future.set_result(made)  # type: ignore[arg-type]
 
-    def _make(self, asked: ImageRequest, arguments: dict[str, Any], on_step: OnStep) -> Made:
+    def _make(self, job: "_Job") -> Made:
         if self._is_checked:
-            return self._make_one(asked, arguments, on_step, check=False)
+            return self._make_one(job, check=False)
         with self._first:  # one run compares the engine with the denoiser before all others
-            made = self._make_one(asked, arguments, on_step, check=not self._is_checked)
+            made = self._make_one(job, check=not self._is_checked)
             self._is_checked = True
             return made
 
-    def _make_one(self, asked: ImageRequest, arguments: dict[str, Any], on_step: OnStep, check: bool) -> Made:
+    def _make_one(self, job: "_Job", check: bool) -> Made:
         last: list[torch.Tensor] = []
 
         def note(step: Step) -> None:
             last[:] = [step.latents]
-            on_step(step)
+            self._check(job)
+            if job.on_step:
+                job.on_step(step)
 
-        plan = {name: value for name, value in asked.settings.items() if name not in ("num_steps", "min_psnr")}
-        noise = [torch.Generator().manual_seed(seed) for seed in asked.seeds]
-        with accelerate(self._pipeline, engine=self._batcher.session, on_step=note, check=check, **plan) as fast:
-            output = fast(**arguments, generator=noise)
-        return Made(to_images(read_images(output[0], last[0].float().cpu())), fast.report)
+        plan = {name: value for name, value in job.asked.settings.items() if name != "num_steps"}
+        noise = [torch.Generator().manual_seed(seed) for seed in job.asked.seeds]
+        aim = None if job.asked.deadline_ms is None else self._choose_aim(job)
+        began = time.monotonic()
+        with accelerate(
+            self._pipeline, engine=self._batcher.session, on_step=note, check=check, aim=aim, **plan
+        ) as fast:
+            output = fast(**job.arguments, generator=noise)
+        report = fast.report
+        self._seconds = time.monotonic() - began - report.total_seconds, report.total_seconds / report.nfe
+        return Made(to_images(read_images(output[0], last[0].float().cpu())), report)
 
-    def _check(self, future: "Future[Made]", limit: float) -> None:
+    def _choose_aim(self, job: "_Job") -> Aim:
+        """The best plan that ends in time, at the speed of the last runs; requests that wait are to have as much."""
+        waiting = len(self._queue)
+        rounds = 1 + waiting / self._max_active
+        other, per_call = self._seconds
+
+        def fits(offer: Offer) -> bool:
+            return other + offer.cost * per_call * rounds <= job.due - time.monotonic()
+
+        return Aim(fits=fits, load=f" with {waiting} waiting" if waiting else "")
+
+    def _check(self, job: "_Job") -> None:
         """Ends a run that nobody waits for, between two steps."""
-        if future.cancelled() or self._is_closing:
+        if job.future.cancelled() or self._is_closing:
             raise EndedError("request: got cancelled. Send it again.")
-        if time.monotonic() > limit:
+        if time.monotonic() > job.limit:
             raise LateError("time_limit: got a request that did not end within it; expected one that does. Raise it.")
 
-    def _change(self, **changes: int) -> None:
-        with self._lock:
-            for name, change in changes.items():
-                self._counts[name] += change
+
+@dataclass(order=True)
+class _Job:
+    """A request: those that are due earlier go first."""
+
+    due: float
+    number: int
+    asked: ImageRequest = field(compare=False)
+    arguments: dict[str, Any] = field(compare=False)
+    limit: float = field(compare=False)
+    on_step: OnStep | None = field(compare=False)
+    future: "Future[Made]" = field(default_factory=Future, compare=False)
