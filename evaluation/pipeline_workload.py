@@ -83,7 +83,7 @@ class PipelineWorkload(Workload):
             "weights_sha256": self._weights_sha256,
             "prompts": self.prompts,
             "arguments": {name: _describe(value) for name, value in self.arguments.items()},
-            "guidance_scale": self.arguments.get("guidance_scale", getattr(own, "default", None)),
+            "guidance_scale": self.arguments.get("guidance_scale", own.default if own else 1.0),
             "seed": self.seed,
         }
 
@@ -102,7 +102,7 @@ class PipelineWorkload(Workload):
 
     def sample(
         self,
-        plan: Plan | Planner,
+        plan: Plan | Planner | None,
         numbers: Sequence[int],
         *,
         num_steps: int = 50,

@@ -12,6 +12,7 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle.bundle import Bundle
+from zeus_trt.runtime.menu import refuse_floor
 from zeus_trt.runtime.pipelines.answers import list_tensors
 from zeus_trt.runtime.pipelines.arguments import bind
 from zeus_trt.runtime.pipelines.denoisers import check_single, find_denoisers, list_parts, may_denoise
@@ -95,7 +96,7 @@ def accelerate(
         raise ZeusError(f"scheduler: got {scheduler!r}; expected a diffusers scheduler. Make one of its config.")
     choice = PlanChoice.read(ratio=ratio, **asked)
     if asked.get("min_psnr") is not None and engine is None:
-        raise ZeusError("min_psnr: got it without an engine; expected a bundle with calibrated plans. Give the bundle.")
+        raise refuse_floor()
     begin = functools.partial(PipelineRun, choose_policy(drift_threshold, is_open=True), on_step, on_call)
     return _Block(_Accelerated(pipeline, scheduler, choice, begin), engine, check)
 

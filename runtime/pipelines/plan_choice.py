@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.guidance import Guidance
-from zeus_trt.runtime.menu import Aim, Offer
+from zeus_trt.runtime.menu import Aim, Offer, check_floor
 from zeus_trt.runtime.session import Session
 from zeus_trt.runtime.solver import Solver
 from zeus_trt.zeus_graph import Plan, choose_plan
@@ -40,8 +39,7 @@ class PlanChoice:
         """
         planner = choose_plan(**asked)
         says_plan = any(value is not None for value in asked.values())
-        if says_plan and min_psnr is not None:
-            raise ZeusError("min_psnr: got it beside a plan or a ratio; expected one of them. Leave one out.")
+        check_floor(min_psnr, says_plan)
         if says_plan or (aim is None and min_psnr is None):
             return cls(planner, "asked for" if says_plan else "the default")
         return cls(planner, "", Aim(min_psnr, aim.fits if aim else None, aim.load if aim else ""))
@@ -69,9 +67,9 @@ class PlanChoice:
 def _list_offers(
     count: int, session: Session, scheduler: Any, schedule: _Arguments, called: _Arguments
 ) -> tuple[Offer, ...]:
-    if not isinstance(num_steps := called.get("num_inference_steps"), int):
+    num_steps, scale = called.get("num_inference_steps"), called.get("guidance_scale", 1.0)
+    if not isinstance(num_steps, int) or scale is None:  # not known here
         return ()
-    scale = called.get("guidance_scale")
     own = {name: value for name, value in schedule.items() if name not in _OF_LENGTH and value is not None}
     is_own = _describe(scheduler) == _describe(session.solver.scheduler)
     solver = session.solver if is_own else Solver(session.bundle, scheduler)
@@ -83,7 +81,7 @@ def _list_offers(
         except UntraceableError:
             return ""
 
-    return session.menu.list(num_steps, Guidance(1.0 if scale is None else scale), find_fingerprint)
+    return session.menu.list(num_steps, Guidance(scale), find_fingerprint)
 
 
 def _describe(scheduler: Any) -> tuple[type, dict[str, Any]]:
