@@ -9,7 +9,7 @@ import torch
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.foreign_graph import BATCH, ForeignGraph
 from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
-from zeus_trt.runtime.rows import read_rows
+from zeus_trt.runtime.rows import read_some
 
 TIMESTEP = "timestep"
 _UNKNOWN = 8  # size of an axis of conditioning that nothing says
@@ -102,8 +102,7 @@ def _open_first(spec: TensorSpec) -> TensorSpec:
 def read_examples(wiring: Wiring, given: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     """Tensors of the conditioning that is given; errors as ``read_rows``, but for what is missing."""
     specs = {spec.name: spec for spec in wiring.inputs[2:]}
-    known = {name: spec for name, spec in specs.items() if name in given}
-    return read_rows(known if given.keys() <= known.keys() else specs, BATCH, given)
+    return read_some(specs, BATCH, given)
 
 
 def choose_sizes(wiring: Wiring, shape: Sequence[int] | None, examples: Mapping[str, torch.Tensor]) -> dict[str, int]:

@@ -46,6 +46,11 @@ def read_rows(specs: Mapping[str, TensorSpec], batch: int | str, given: Mapping[
     return {name: read_row(specs[name], batch, value) for name, value in given.items()}
 
 
+def read_some(specs: Mapping[str, TensorSpec], batch: int | str, given: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """As ``read_rows``, but any of them may be missing."""
+    return read_rows({name: specs[name] for name in given} if given.keys() <= specs.keys() else specs, batch, given)
+
+
 def read_row(spec: TensorSpec, batch: int | str, value: Any) -> torch.Tensor:
     """One input of ``read_rows``."""
     dtype = getattr(torch, spec.dtype)

@@ -14,7 +14,7 @@ from zeus_trt.cli import main
 from zeus_trt.errors import ZeusError
 from zeus_trt.open_model import open_model
 from zeus_trt.runtime import Bundle, Session
-from zeus_trt.serving.generation_request import GenerationRequest
+from zeus_trt.serving.image_request import ImageRequest
 from zeus_trt.serving_model import ServedModel
 from zeus_trt.zeus_graph import choose_plan
 
@@ -116,15 +116,16 @@ def test_calibration_finds_a_plan_that_runs_for_its_conditioning_alone(bundle, t
 
 
 def test_a_server_makes_pictures_of_the_conditioning_it_was_started_with(bundle):
-    with pytest.raises(ZeusError, match="or a value for every other input"):
-        ServedModel(str(bundle)).open_service()
+    with pytest.raises(ZeusError, match=r"inputs: got class; expected label int64 \(batch\)"):
+        ServedModel(str(bundle), inputs=("class=2",)).open()
     service = ServedModel(str(bundle), inputs=("label=[2,3]",)).open_service()
     try:
-        asked = GenerationRequest(n=2, steps=12, ratio=2, seed=5)
-        made = service.model.submit(asked, time_limit=60).result()
+        made = service.model.submit(ImageRequest(n=2, steps=12, ratio=2, seed=5), time_limit=60).result()
+        other = service.model.submit(ImageRequest(n=2, steps=12, ratio=2, seed=5, inputs={"label": 9})).result()
         assert len(made.images) == 2
         assert made.report.nfe < 12
         assert made.images[0].size == (16, 16)
+        assert made.images[0].tobytes() != other.images[0].tobytes()
     finally:
         service.close()
 

@@ -130,9 +130,7 @@ def test_modular_pipelines_are_refused_in_one_sentence(tmp_path):
             """Without blocks."""
 
     for call in (zeus_trt.accelerate, lambda model: zeus_trt.export(model, tmp_path / "bundle")):
-        with pytest.raises(
-            ZeusError, match=r"pipeline: got a OwnModularPipeline, .* OwnPipeline\(\*\*components"
-        ):
+        with pytest.raises(ZeusError, match=r"pipeline: got a OwnModularPipeline, .* OwnPipeline\(\*\*components"):
             call(OwnModularPipeline())
     (tmp_path / "modular_model_index.json").write_text("{}")
     for call in (open_model, lambda model: zeus_trt.export(model, tmp_path / "bundle")):

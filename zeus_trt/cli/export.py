@@ -40,7 +40,7 @@ def read_batch(ctx, param, value):
 @click.option("--batch", metavar="LOW-HIGH", callback=read_batch, help="Images at once that engines serve.")
 @range_option
 @click.option("--overwrite", is_flag=True, help="Replace an existing bundle.")
-def export(model, output, config, backends, gpu, batch, ranges, arguments, **settings) -> dict:
+def export(model, output, backends, gpu, batch, ranges, arguments, **settings) -> dict:
     """Export MODEL to a bundle, and verify it: a diffusers pipeline (folder or hub id), a bare model folder, or a
     .safetensors or .gguf file of a denoiser's weights with --config."""
     from zeus_trt.export import export_with_engines
@@ -48,7 +48,7 @@ def export(model, output, config, backends, gpu, batch, ranges, arguments, **set
 
     if (gpu or batch or ranges) and not set(backends) - {"onnxruntime"}:
         raise click.UsageError("--gpu, --batch and --range need --backend: the engine that is built for them")
-    source = open_source(model, config)
+    source = open_source(model, settings.pop("config"))
     say_remark(f"exporting {model} ...")
     with show_progress() as on_progress:
         bundle, records = export_with_engines(
