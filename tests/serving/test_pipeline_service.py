@@ -15,8 +15,11 @@ from starlette.testclient import TestClient
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.pictures import to_images
-from zeus_trt.runtime import accelerate
+from zeus_trt.pipeline_model import PipelineModel
+from zeus_trt.runtime import Session, accelerate
 from zeus_trt.serving.app import create_app
+from zeus_trt.serving.image_request import read_request
+from zeus_trt.serving.limits import Limits
 from zeus_trt.serving_model import ServedModel
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -118,9 +121,6 @@ def test_what_a_pipeline_does_not_take_is_refused(client, field):
 
 
 def test_a_request_ends_at_its_limit_or_when_it_is_cancelled(service):
-    from zeus_trt.serving.image_request import read_request
-    from zeus_trt.serving.limits import Limits
-
     asked = read_request(json.dumps(ASKED | {"steps": 50}).encode(), Limits())
     before = service.counters
     with pytest.raises(ZeusError, match="time_limit"):
@@ -131,6 +131,20 @@ def test_a_request_ends_at_its_limit_or_when_it_is_cancelled(service):
         time.sleep(0.01)
     assert service.counters.cancelled == before.cancelled + 1
     assert service.counters.failed == before.failed + 1
+
+
+def test_a_request_that_is_due_earlier_begins_earlier(tiny_pipeline, bundle):
+    pipeline, session = DiffusionPipeline.from_pretrained(tiny_pipeline), Session(bundle)
+    pipeline.set_progress_bar_config(disable=True)
+    model, ended = PipelineModel(pipeline, session, max_active=1), []
+    asked = [{"steps": 20, "ratio": 0}, {}, {"deadline_ms": 5e4}, {"deadline_ms": 1e4}]
+    futures = [model.submit(read_request({**ASKED, **one}, Limits())) for one in asked]
+    for number, future in enumerate(futures):
+        future.add_done_callback(lambda _, number=number: ended.append(number))
+    reports = [future.result(60).report for future in futures]
+    model.close()
+    assert ended == [0, 3, 2, 1]
+    assert {report.reason for report in reports} == {"asked for"}
 
 
 def test_a_pipeline_without_its_bundle_is_refused(tiny_pipeline):
