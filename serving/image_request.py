@@ -121,9 +121,9 @@ class ImageRequest:
             raise ZeusError(f"guidance_scale: got {show(scale)}; expected 0 or more. Change it.")
         if (aim := self.deadline_ms) is not None and not (is_finite(aim) and aim > 0):
             raise ZeusError(f"deadline_ms: got {show(aim)}; expected a number above 0. Change it.")
-        for name, known in (("mode", MODES), ("response_format", ("b64_json",))):
-            if getattr(self, name) not in known:
-                raise ZeusError(f"{name}: got {show(getattr(self, name))}; expected {', '.join(known)}. Change it.")
+        for name, words in (("mode", MODES), ("response_format", ("b64_json",))):
+            if getattr(self, name) not in words:
+                raise ZeusError(f"{name}: got {show(getattr(self, name))}; expected {', '.join(words)}. Change it.")
         checked = replace(self, seed=seed, steps=steps)
         Request(**checked.settings, seed=seed, guidance_scale=1.0 if scale is None else scale)
         return checked

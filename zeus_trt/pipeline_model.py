@@ -98,7 +98,7 @@ class PipelineModel:
         rows = {"prompt": asked.prompt or None, "class_labels": asked.label, "negative_prompt": asked.negative_prompt}
         height, width = asked.shape or (None, None)
         plain = {"guidance_scale": asked.guidance_scale, "height": height, "width": width}
-        given = {name: [value] * asked.n for name, value in rows.items() if value is not None}
+        given: dict[str, Any] = {name: [value] * asked.n for name, value in rows.items() if value is not None}
         given |= {name: value for name, value in plain.items() if value is not None}
         kind = type(self._pipeline).__name__
         for name in [name for name in given if name not in self._takes]:

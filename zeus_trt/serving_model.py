@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.labels import choose_guidance
@@ -75,7 +76,7 @@ class ServedModel:
             ZeusError: The model does not open, or it is of a kind that cannot be served.
         """
         session = Session(self.open_bundle(), backend=self.backend, device=self.device)
-        settings = {"max_rows": self.max_rows, "max_wait": self.max_wait, "max_queue": self.max_queue}
+        settings: dict[str, Any] = {"max_rows": self.max_rows, "max_wait": self.max_wait, "max_queue": self.max_queue}
         try:
             if self.is_pipeline:
                 pipeline = load_on_device(self.model, self.device, self.dtype)

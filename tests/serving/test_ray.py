@@ -171,7 +171,7 @@ def test_streams_and_load_on_a_cluster_and_its_end(cluster, digits_bundle):
 
     def load(until):
         while time.monotonic() < until and count_replicas() < 2:
-            post(pictures, {**long, "n": 4})
+            post(pictures, {"label": 3, "steps": 10, "ratio": 0})
 
     def use_it():
         assert count_replicas() == 1
@@ -188,13 +188,13 @@ def test_streams_and_load_on_a_cluster_and_its_end(cluster, digits_bundle):
         for one in [pool.submit(load, until) for _ in range(10)]:
             one.result()
         assert count_replicas() == 2
-        running.extend(pool.submit(post, pictures, {**long, "steps": 100, "n": 8}) for _ in range(4))
+        running.extend(pool.submit(post, pictures, long) for _ in range(4))
         time.sleep(1)
 
     served = ServedModel(digits_bundle("unet-flow"), max_rows=1)
     cluster_options = RayOptions(cluster.address, (1, 2), cpus=0.5)
     serve_on_ray(served, address, Limits(seconds=120, streams=1), cluster_options, wait=use_it)
-    assert [len(one.result()["data"]) for one in running] == [8] * 4
+    assert [len(one.result()["data"]) for one in running] == [2] * 4
     pool.shutdown()
     with pytest.raises(urllib.error.URLError, match="refused"):
         post(pictures, long)
