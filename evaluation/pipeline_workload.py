@@ -12,10 +12,10 @@ import torch
 
 from zeus_trt.errors import ZeusError, say_cause
 from zeus_trt.evaluation.workload import Sample, Workload
-from zeus_trt.export.description import digest_weights
 from zeus_trt.runtime import Bundle, Denoiser, Session, Step, accelerate
 from zeus_trt.runtime.noise import check_memory
 from zeus_trt.runtime.pipelines.acceleration import find_denoisers
+from zeus_trt.runtime.pipelines.weights_digest import digest_weights
 from zeus_trt.runtime.scheduler import make_scheduler
 from zeus_trt.zeus_graph import Plan, SolverProgram, trace
 from zeus_trt.zeus_graph.plan_choice import Planner

@@ -56,8 +56,9 @@ def accelerate(
         ratio: Skipped steps after each full one; 3 by default.
         scheduler: A diffusers scheduler to use instead of the pipeline's.
         engine: A session of a bundle of this pipeline, or the bundle: its engine is called instead of the denoiser.
-        check: Compare the engine's first output with the denoiser's own, which costs a call of it; and again in the
-            first run after a change of the denoiser. Adapters are compared by name in any case.
+        check: Compare the engine's first output and all weights with the denoiser's own, which costs a call of it and
+            a second for 1.7 GB; and again in the first run after a change of it. The names and scales of adapters are
+            compared in every run in any case.
         on_step: Called with every step as it is done.
         on_call: Called after every call of the denoiser.
         **asked: ``plan`` (instead of ``ratio``, for runs of just that many evaluations), ``window``, ``preset`` and
