@@ -26,6 +26,7 @@ from zeus_trt.runtime.request import check_threshold, expect
 from zeus_trt.runtime.session import Session
 from zeus_trt.runtime.steppers import Step
 from zeus_trt.zeus_graph import Plan, Predictor, choose_plan
+from zeus_trt.zeus_graph.counts import show
 from zeus_trt.zeus_graph.plan_choice import Planner
 from zeus_trt.zeus_graph.policy import choose_policy
 
@@ -62,8 +63,9 @@ def accelerate(
         on_step: Called with every step as it is done.
         on_call: Called after every call of the denoiser.
         **asked: ``plan`` (instead of ``ratio``, for runs of just that many evaluations), ``window``, ``preset`` and
-            ``predictor``, as in ``choose_plan``; and ``drift_threshold``, as in ``Session.generate``: the report holds
-            the drift, and a larger one makes a step full.
+            ``predictor``, as in ``choose_plan``; ``drift_threshold``, as in ``Session.generate``: the report holds the
+            drift, and a larger one makes a step full; ``adapter``, the name of the bundle's adapter that the engine
+            shall have.
 
     Returns:
         A ``with`` block of the proxy. After a run the proxy's ``report`` says what the run did, and its ``schedule``
@@ -90,6 +92,8 @@ def accelerate(
     expect("predictor", asked.get("predictor"), (str, Predictor, type(None)), "a name or a Predictor")
     drift_threshold = asked.pop("drift_threshold", None)
     expect("engine", engine, (Session, str, Path, Bundle, type(None)), "a bundle or a Session")
+    if (adapter := asked.pop("adapter", None)) is not None:
+        engine = _choose_adapter(engine, adapter)
     check_threshold(drift_threshold)
     if scheduler is not None and not is_scheduler(scheduler):
         raise ZeusError(f"scheduler: got {scheduler!r}; expected a diffusers scheduler. Make one of its config.")
@@ -136,7 +140,7 @@ class _Accelerated(Proxy):
     def _stand_for(self, module: Any, session: Session, is_quantized: bool = False) -> CheckedCall:
         pixels = getattr(self._pipeline, "vae_scale_factor", None)
         chosen = session.quantized if is_quantized else session.engine
-        engine = EngineCall(chosen, session.bundle.manifest, type(unwrap(module)), pixels)
+        engine = EngineCall(chosen, session.bundle.fused_manifest, type(unwrap(module)), pixels)
         return CheckedCall(engine, module, self._compares and not is_quantized)
 
     def answer(self, name: str, module: Any, *args: Any, **kwargs: Any) -> Any:
@@ -263,6 +267,20 @@ class _Block(AbstractContextManager):
 
     def __exit__(self, *error: Any) -> None:
         self._opened.close()
+
+
+def _choose_adapter(engine: Session | str | Path | Bundle | None, adapter: Any) -> Session | Bundle:
+    """The bundle with its adapter, or a session that has it; raises ZeusError for any other."""
+    if isinstance(engine, str | Path | Bundle):
+        return (engine if isinstance(engine, Bundle) else Bundle.open(engine)).with_adapter(adapter)
+    found = engine.bundle.adapter if engine else None
+    if engine is None or found is None or found.name != adapter:
+        there = f"a session with {found.name if found else 'no adapter'}" if engine else "no engine"
+        raise ZeusError(
+            f"adapter: got {show(adapter)} beside {there}; expected a bundle that has it. Give that as engine, or a "
+            "session that was opened with this adapter."
+        )
+    return engine
 
 
 def _run_first_in_full(planner: Planner) -> Planner:
