@@ -1,5 +1,6 @@
 """A bundle made ready to run."""
 
+import inspect
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -71,6 +72,7 @@ class Session:
             check_given(engine, self.bundle, backend, options.get("cuda_graph"), precision)
         given = getattr(engine, "backend", None)
         self._open = partial(choose_engine, self.bundle, given if given in BACKENDS else backend, device, **options)
+        inspect.signature(self._open).bind()  # refuses other options
         self._lock = threading.Lock()
         self._quantized = engine.quantized if isinstance(engine, EnginePair) else None
         self.engine: Denoiser

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -83,11 +83,12 @@ class Factors:
     """The tensors of an adapter.
 
     Args:
-        tensors: The opened file.
+        names: Their names.
+        read: Gives the tensor of a name.
     """
 
-    def __init__(self, tensors: Any):
-        self._tensors, self._names = tensors, {*tensors.keys()}
+    def __init__(self, names: Collection[str], read: Callable[[str], torch.Tensor]):
+        self._names, self._read = {*names}, read
 
     def multiply(self, parameter: str, scaling: float) -> torch.Tensor:
         """The change of a parameter, float32, in a shape of as many numbers: (rows, -1), or as it is stored.
@@ -97,7 +98,7 @@ class Factors:
         """
         names = [[f"{parameter}.delta"], [f"{parameter}.up", f"{parameter}.down"]]
         stored = next((kind for kind in names if {*kind} <= self._names), None)
-        parts = [self._tensors.get_tensor(name).float() for name in stored or ()]
+        parts = [self._read(name).float() for name in stored or ()]
         if len(parts) == 2 and (any(part.ndim != 2 for part in parts) or parts[0].shape[1] != parts[1].shape[0]):
             parts = []
         if not parts:
@@ -112,6 +113,6 @@ def open_factors(path: Path) -> Iterator[Factors]:
 
     try:
         with safe_open(path, "pt") as tensors:
-            yield Factors(tensors)
+            yield Factors(tensors.keys(), tensors.get_tensor)
     except (SafetensorError, OSError) as error:
         raise ZeusError(f"adapter: got {path}, which cannot be read ({error}); expected its file. {_ADVICE}") from error

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -56,7 +57,7 @@ class FusedWeight:
         return self.value.T.contiguous() if self.transposed else self.value
 
 
-def fuse(bundle: "Bundle", precision: str | None = None) -> dict[str, FusedWeight]:
+def fuse(bundle: "Bundle", precision: str | None = None, factors: Factors | None = None) -> dict[str, FusedWeight]:
     """The initializers of a graph that the bundle's adapter changes, by name: ``base + change``, rounded once.
 
     The sum is made in float32 on the CPU, so that it is the same for every engine.
@@ -64,6 +65,7 @@ def fuse(bundle: "Bundle", precision: str | None = None) -> dict[str, FusedWeigh
     Args:
         bundle: A bundle with an adapter.
         precision: Of the graph; by default the first.
+        factors: The tensors of the adapter; by default read from the bundle.
 
     Raises:
         ZeusError: The graph is quantized, or has no weight of its own for what the adapter changes.
@@ -89,9 +91,10 @@ def fuse(bundle: "Bundle", precision: str | None = None) -> dict[str, FusedWeigh
     wanted = {places[name].initializer for name in adapter.scaling}
     path = bundle.graph(precision)
     found = find_initializers(path, wanted)
-    with open_factors(bundle.file(f"{place_of(adapter.name)}/{FACTORS}")) as factors:
+    file = f"{place_of(adapter.name)}/{FACTORS}"
+    with nullcontext(factors) if factors else open_factors(bundle.file(file)) as opened:
         return {
-            name: _fuse(name, found.get(name), {one: places[one] for one in sharing[name]}, adapter.scaling, factors)
+            name: _fuse(name, found.get(name), {one: places[one] for one in sharing[name]}, adapter.scaling, opened)
             for name in sorted(wanted)
         }
 
