@@ -164,6 +164,7 @@ class Bundle:
             "guidance": [manifest.guidance],
             "inputs": [str(spec) for spec in manifest.inputs],
             "output": [str(manifest.output)],
+            "adapters": [", ".join(self.adapters) or "none"],
             "labels": [f"0..{manifest.labels.count - 1}, null {manifest.labels.null}" if manifest.labels else "none"],
             "error to eager": [_list_errors(graph) for graph in manifest.graphs],
             "made by": [", ".join(f"{name} {version}" for name, version in manifest.versions.items())],
