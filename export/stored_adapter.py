@@ -69,7 +69,8 @@ def _read_factors(denoiser: Any, name: str) -> tuple[dict[str, torch.Tensor], di
             continue
         weight = f"{path}.weight"
         up = getattr(layer, "lora_B", {})
-        is_plain = name in up and not layer.fan_in_fan_out and getattr(layer.base_layer, "groups", 1) == 1
+        is_odd = getattr(layer, "fan_in_fan_out", False) or getattr(layer.base_layer, "groups", 1) > 1
+        is_plain = name in up and not is_odd
         scaling[weight] = float(layer.scaling[name]) if is_plain else 1.0
         with torch.no_grad():
             if is_plain:
