@@ -15,6 +15,7 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.denoiser import Denoiser, EnginePair
 from zeus_trt.runtime.engines.choose import BACKENDS, check_device, check_given, choose_engine
+from zeus_trt.runtime.engines.engine import Engine
 from zeus_trt.runtime.menu import Aim, Menu
 from zeus_trt.runtime.prepared import Prepared
 from zeus_trt.runtime.report import Report, Result
@@ -71,13 +72,13 @@ class Session:
         if engine is not None:
             check_given(engine, self.bundle, backend, options.get("cuda_graph"), precision)
         given = getattr(engine, "backend", None)
-        self._open = partial(choose_engine, self.bundle, given if given in BACKENDS else backend, device, **options)
-        inspect.signature(self._open).bind()  # refuses other options
+        self._open = partial(choose_engine, backend=given if given in BACKENDS else backend, device=device, **options)
+        inspect.signature(self._open).bind(self.bundle)  # refuses other options
         self._lock = threading.Lock()
         self._quantized = engine.quantized if isinstance(engine, EnginePair) else None
         self.engine: Denoiser
         if engine is None:
-            self.engine, self.backend_reason = self._open(precision=precision)
+            self.engine, self.backend_reason = self._open(self.bundle, precision=precision)
         else:
             self.engine, self.backend_reason = engine.full if isinstance(engine, EnginePair) else engine, "given"
         info = getattr(self.engine, "info", None)
@@ -106,8 +107,12 @@ class Session:
         """
         with self._lock:
             if self._quantized is None:
-                self._quantized, _reason = self._open(precision=self.bundle.find_quantized())
+                self._quantized, _reason = self._open(self.bundle, precision=self.bundle.find_quantized())
             return self._quantized
+
+    def open_engine(self, adapter: str, precision: str | None = None) -> Engine:
+        """Another engine of the same kind and device, with this adapter of the bundle; errors as in the class."""
+        return self._open(self.bundle.with_adapter(adapter), precision=precision)[0]
 
     def begin(self, num_steps: int, strength: float) -> int:
         """The evaluation that an image-to-image trajectory of ``strength`` (0..1) begins at.
