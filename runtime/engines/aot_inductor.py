@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from zeus_trt.runtime.bundle.engine_file import copy_engine
 from zeus_trt.runtime.bundle.engine_folder import AOT_INDUCTOR, ask_engine, load_engine
 from zeus_trt.runtime.bundle.engine_profile import Profile
 from zeus_trt.runtime.bundle.engine_record import EngineRecord
+from zeus_trt.runtime.bundle.fused_weights import FusedWeight, fuse
 from zeus_trt.runtime.bundle.precision import Precision
 from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec, TensorSpec
 from zeus_trt.runtime.engines.cuda_graph import CudaGraphs
@@ -91,9 +92,26 @@ class AotEngine(Engine):
                     package, manifest.inputs, built.profile, device, cuda_graph, manifest.symbols, built.precision
                 )
             engine.record = record
+            if bundle.adapter:
+                engine._update(fuse(bundle, built.precision))
             return engine
 
         return load_engine(bundle.path, ask_engine(manifest, AOT_INDUCTOR, device, precision), load, trust)
+
+    def _update(self, weights: Mapping[str, FusedWeight]) -> None:
+        """Replaces constants of the package by weights of a graph."""
+        known = self._model.get_constant_fqns()
+        values = {}
+        for weight in weights.values():
+            for parameter in weight.parameters:
+                found = [name for name in known if name == parameter or name.endswith(f".{parameter}")]
+                if len(found) != 1:
+                    raise ZeusError(
+                        f"aot-inductor: got a package without a constant for {parameter}, which the adapter changes; "
+                        "expected one. Use another backend, or export the pipeline with the adapter active."
+                    )
+                values[found[0]] = weight.restore().to(self.info.device)
+        self._model.load_constants(values, check_full_update=False)
 
     def _compute(self, cast: dict[str, torch.Tensor]) -> torch.Tensor:
         device = self.info.device

@@ -26,7 +26,7 @@ def bundle(family_bundle, tmp_path_factory):
 def ask(seed):
     noise = torch.Generator().manual_seed(seed)
     latents, embeds = torch.randn(1, 4, 8, 8, generator=noise), torch.randn(1, 7, 16, generator=noise)
-    return {"conditioning": {"encoder_hidden_states": embeds}, "latents": latents, "num_steps": 4, "ratio": 0}
+    return {"conditioning": {"encoder_hidden_states": embeds}, "noise": latents, "num_steps": 4, "ratio": 0}
 
 
 def test_each_request_equals_a_session_with_its_adapter(bundle, monkeypatch):
