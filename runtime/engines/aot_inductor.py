@@ -20,6 +20,8 @@ from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec, TensorSpec
 from zeus_trt.runtime.engines.cuda_graph import CudaGraphs
 from zeus_trt.runtime.engines.engine import Engine, EngineInfo
 
+_PREFIX = "denoiser."  # of the denoiser's parameters in what export traces
+
 
 class AotEngine(Engine):
     """A ``.pt2`` package as a denoiser.
@@ -99,19 +101,20 @@ class AotEngine(Engine):
         return load_engine(bundle.path, ask_engine(manifest, AOT_INDUCTOR, device, precision), load, trust)
 
     def _update(self, weights: Mapping[str, FusedWeight]) -> None:
-        """Replaces constants of the package by weights of a graph."""
-        known = self._model.get_constant_fqns()
-        values = {}
-        for weight in weights.values():
-            for parameter in weight.parameters:
-                found = [name for name in known if name == parameter or name.endswith(f".{parameter}")]
-                if len(found) != 1:
-                    raise ZeusError(
-                        f"aot-inductor: got a package without a constant for {parameter}, which the adapter changes; "
-                        "expected one. Use another backend, or export the pipeline with the adapter active."
-                    )
-                values[found[0]] = weight.restore().to(self.info.device)
-        self._model.load_constants(values, check_full_update=False)
+        """Replaces constants of the package by weights of the graph."""
+        parameters = {name: weight for weight in weights.values() for name in weight.parameters}
+        values = {_PREFIX + name: weight.restore().to(self.info.device) for name, weight in parameters.items()}
+        missing = values.keys() - {*self._model.get_constant_fqns()}
+        try:
+            if missing:
+                raise RuntimeError(f"it has no constant {min(missing)}")
+            self._model.load_constants(values, check_full_update=False)
+        except Exception as error:  # torch's loader raises bare RuntimeErrors
+            raise ZeusError(
+                f"aot-inductor: got a package that takes no weights of an adapter ({say_cause(error)}); expected one "
+                "with a constant for each parameter. Use another backend, or export the pipeline with the adapter "
+                "active."
+            ) from error
 
     def _compute(self, cast: dict[str, torch.Tensor]) -> torch.Tensor:
         device = self.info.device
