@@ -118,7 +118,8 @@ def test_unfuse_is_refused_where_the_adapter_was_exported_fused(bundle):
     pipeline = make()
     pipeline.fuse_lora()
     weights, adapters = digest_weights(pipeline.unet)
-    manifest = replace(bundle.fused_manifest, weights_sha256=weights, adapters_sha256=adapters)  # as an export of it has
+    as_exported = {"weights_sha256": weights, "adapters_sha256": adapters}
+    manifest = replace(bundle.fused_manifest, **as_exported)
     with accelerate(pipeline, 0, engine=replace(bundle, manifest=manifest, adapter=None)) as fast:
         ask(fast)
         pipeline.unfuse_lora()
