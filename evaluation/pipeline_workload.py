@@ -77,12 +77,13 @@ class PipelineWorkload(Workload):
         return EAGER if backend == "auto" and self.bundle is None else backend
 
     def describe(self) -> dict[str, Any]:
+        own = self._takes.get("guidance_scale")
         return {
             "model": str(getattr(self.pipeline, "name_or_path", "") or type(self.pipeline).__name__),
             "weights_sha256": self._weights_sha256,
             "prompts": self.prompts,
             "arguments": {name: _describe(value) for name, value in self.arguments.items()},
-            "guidance_scale": self.arguments.get("guidance_scale"),
+            "guidance_scale": self.arguments.get("guidance_scale", own.default if own else 1.0),
             "seed": self.seed,
         }
 
@@ -101,7 +102,7 @@ class PipelineWorkload(Workload):
 
     def sample(
         self,
-        plan: Plan | Planner,
+        plan: Plan | Planner | None,
         numbers: Sequence[int],
         *,
         num_steps: int = 50,

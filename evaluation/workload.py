@@ -81,8 +81,9 @@ class Workload(Protocol):
         """Denoiser evaluations of ``num_steps`` steps: the length of a plan."""
         ...
 
-    def sample(self, plan: Plan | Planner, numbers: Sequence[int], **options: Any) -> Sample:
-        """As ``run``, with the fields of a setting as options, and a plan or a function that makes one."""
+    def sample(self, plan: Plan | Planner | None, numbers: Sequence[int], **options: Any) -> Sample:
+        """As ``run``, with the fields of a setting as options, and a plan, a function that makes one, or none but the
+        option ``min_psnr``."""
         ...
 
     def run(
@@ -181,7 +182,7 @@ class SessionWorkload(Workload):
 
     def sample(
         self,
-        plan: Plan | Planner,
+        plan: Plan | Planner | None,
         numbers: Sequence[int],
         *,
         num_steps: int = 50,
@@ -197,7 +198,7 @@ class SessionWorkload(Workload):
         session = self._session(backend, solver)
         result = session.generate(
             self._label(backend, solver, numbers),
-            plan=plan if isinstance(plan, Plan) else plan(len(session.plan(num_steps, 0))),
+            plan=plan(len(session.plan(num_steps, 0))) if callable(plan) else plan,
             num_steps=num_steps,
             guidance_scale=self.guidance_scale,
             seed=[self.seed + number for number in numbers],

@@ -86,7 +86,7 @@ class Session:
         if info and device is not None and check_device(device) not in (info.device, torch.device(info.device.type)):
             raise ZeusError(f"device: got {device} beside an engine on {info.device}; expected none. Leave it out.")
         self.solver = Solver(self.bundle, scheduler)
-        self._menu = Menu(self.bundle)
+        self.menu = Menu(self.bundle)
 
     @property
     def backend(self) -> str:
@@ -294,7 +294,7 @@ class Session:
 
         count = self.solver.count_evaluations(request.num_steps, begin, request.schedule)
         assert request.guidance  # set by the request itself
-        offers = self._menu.list(request.num_steps, request.guidance, find_fingerprint)
+        offers = self.menu.list(request.num_steps, request.guidance, find_fingerprint)
         aim = replace(aim or Aim(), min_psnr=request.min_psnr)
         plan, reason = aim.choose(offers, count)
         return replace(request, plan=plan, min_psnr=None), reason

@@ -175,7 +175,7 @@ class Batcher(AbstractContextManager):
             self._dispatcher.leave(ticket)
             self._desk.end(ticket, error)
             return
-        ticket.queue_seconds = queued
+        ticket.queue_seconds, ticket.calls_left = queued, run.trajectory.count_calls()
         if run.is_plain:
             self._dispatcher.begin(ticket, run.ask(), self._end)
         else:

@@ -15,9 +15,9 @@ from starlette.types import Receive, Scope, Send
 from zeus_trt.pictures import to_images
 from zeus_trt.runtime.steppers import Step
 from zeus_trt.serving.answers import encode_base64, wait_for
-from zeus_trt.serving.generation_request import GenerationRequest
 from zeus_trt.serving.http_errors import describe_error
 from zeus_trt.serving.image_model import Made
+from zeus_trt.serving.image_request import ImageRequest
 from zeus_trt.serving.service import Service
 
 _MOST_WAITING = 8  # events that a slow client has not read; further previews are left out
@@ -42,7 +42,7 @@ class EventStream:
         self._future: Future[Made] | None = None
         self._first: dict[str, Any] | None = None
 
-    async def start(self, service: Service, asked: GenerationRequest, request: Request) -> None:
+    async def start(self, service: Service, asked: ImageRequest, request: Request) -> None:
         """Submits the request, and waits for its first step.
 
         Raises:

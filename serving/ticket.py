@@ -58,6 +58,11 @@ class Ticket(Caller):
     _is_settled: bool = False
 
     @property
+    def has_deadline(self) -> bool:
+        """Whether the caller gave one."""
+        return self.deadline is not None
+
+    @property
     def is_over(self) -> bool:
         """Whether nobody waits for it any more."""
         return self.future.done()

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from zeus_trt.errors import ZeusError, say_cause
 from zeus_trt.generating import Outcome, Outcomes, Runner, make_all
-from zeus_trt.image_maker import ImageMaker, MakerOptions
 from zeus_trt.ray_cluster import RayOptions, connect, find_on_every_node
 from zeus_trt.request_file import NamedRequest
+from zeus_trt.serving.image_model import ImageModel
 from zeus_trt.serving.image_request import ImageRequest
+from zeus_trt.serving_model import ServedModel
 
 if TYPE_CHECKING:
     import pyarrow
@@ -24,16 +25,15 @@ class Worker:
     """Makes pictures in a process of Ray, which opens the model once.
 
     Args:
-        options: The fields of ``MakerOptions``.
+        options: The fields of ``ServedModel``.
         ending: Of the pictures.
     """
 
     def __init__(self, options: dict[str, Any], ending: str):
-        self._ending, self._num_threads = ending, 2 * options["max_rows"]
-        self._maker: ImageMaker | None = None
-        self._fault = ""
+        self._ending, self._fault = ending, ""
+        self._model: ImageModel | None = None
         try:
-            self._maker = ImageMaker(MakerOptions(**options))
+            self._model = ServedModel(**options).open()
         except ZeusError as error:  # Ray would start it again and again
             self._fault = str(error)
 
@@ -41,11 +41,11 @@ class Worker:
         """Rows with ``id`` and ``request`` (JSON) become rows of the fields of ``Outcome``; no id says why none can."""
         import pyarrow
 
-        if self._maker is None:
+        if self._model is None:
             outcomes = [Outcome("", error=self._fault)]
         else:
             asked = [NamedRequest(row["id"], ImageRequest(**json.loads(row["request"]))) for row in rows.to_pylist()]
-            outcomes = list(make_all(self._maker, asked, self._ending, self._num_threads))
+            outcomes = list(make_all(self._model, asked, self._ending))
         kinds = {name: pyarrow.binary() if name == "picture" else pyarrow.string() for name in _COLUMNS}
         return pyarrow.Table.from_pylist([asdict(outcome) for outcome in outcomes], pyarrow.schema(kinds))
 
@@ -55,7 +55,7 @@ def run_on_ray(cluster: RayOptions) -> Runner:
     return partial(_run, cluster)
 
 
-def _run(cluster: RayOptions, options: MakerOptions, requests: Sequence[NamedRequest], ending: str) -> Outcomes:
+def _run(cluster: RayOptions, options: ServedModel, requests: Sequence[NamedRequest], ending: str) -> Outcomes:
     rows = [{"id": one.id, "request": json.dumps(asdict(one.request))} for one in requests]
     least, most = cluster.replicas
     with connect(cluster) as ray:

@@ -96,7 +96,7 @@ def test_a_twin_asks_for_the_adapter_that_its_pipeline_has(bundle, ink):
     with pytest.raises(ZeusError, match="adapter: got 'ink' beside no engine"):
         accelerate(plain, 0, adapter="ink")
     session = Session(bundle.path)
-    with pytest.raises(ZeusError, match="adapter: got 'ink' beside a session with no adapter"):
+    with pytest.raises(ZeusError, match="adapter: got 'ink' beside a session without it"):
         accelerate(plain, 0, engine=session, adapter="ink")
 
 

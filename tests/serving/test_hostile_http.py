@@ -10,7 +10,7 @@ import psutil
 import pytest
 from http_service import POST, make_service, run_in_thread
 
-from zeus_trt.serving.generation_request import Limits
+from zeus_trt.serving.limits import Limits
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 

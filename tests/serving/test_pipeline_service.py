@@ -60,7 +60,10 @@ def test_a_stream_tells_the_steps(client):
     assert not any("b64_json" in step for step in steps)
 
 
-@pytest.mark.parametrize("field", [{"min_psnr": 30.0}, {"deadline_ms": 9.0}, {"label": 1}, {"prompt": ""}])
+@pytest.mark.parametrize(
+    "field",
+    [{"mode": "program"}, {"inputs": {"sample": [1]}, "prompt": ""}, {"label": 1, "prompt": ""}, {"prompt": ""}],
+)
 def test_what_a_pipeline_does_not_take_is_refused(client, field):
     asked = {**ASKED, "ratio": None, **field}
     answer = client.post(POST, json=asked)
@@ -69,7 +72,8 @@ def test_what_a_pipeline_does_not_take_is_refused(client, field):
 
 
 def test_a_request_ends_at_its_limit_or_when_it_is_cancelled(service):
-    from zeus_trt.serving.generation_request import Limits, read_request
+    from zeus_trt.serving.image_request import read_request
+    from zeus_trt.serving.limits import Limits
 
     asked = read_request(json.dumps(ASKED | {"steps": 50}).encode(), Limits())
     before = service.counters

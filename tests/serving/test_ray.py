@@ -16,10 +16,10 @@ from small_bundle import write_bundle
 from zeus_trt.cli import main
 from zeus_trt.errors import ZeusError
 from zeus_trt.generating import generate_batch
-from zeus_trt.image_maker import MakerOptions
 from zeus_trt.ray_cluster import RayOptions, connect
 from zeus_trt.serving.answers import describe_result
-from zeus_trt.serving.generation_request import read_request
+from zeus_trt.serving.image_request import read_request
+from zeus_trt.serving_model import ServedModel
 
 
 def test_without_ray_a_sentence_says_what_to_install(monkeypatch):
@@ -56,7 +56,7 @@ def test_a_killed_worker_loses_nothing(cluster, tmp_path):
 
     from zeus_trt.generating_on_ray import run_on_ray
 
-    model = MakerOptions(str(write_bundle(tmp_path / "small")), max_rows=1)
+    model = ServedModel(str(write_bundle(tmp_path / "small")), max_rows=1)
     file = write(tmp_path / "asked.jsonl", *ask(20, steps=400))
     killed: list[int] = []
 
@@ -88,7 +88,7 @@ def test_a_killed_worker_loses_nothing(cluster, tmp_path):
 def test_two_replicas_answer_as_one_process_and_end(cluster, digits_bundle, monkeypatch):
     from ray import serve
 
-    from zeus_trt.serving.generation_request import Limits
+    from zeus_trt.serving.limits import Limits
     from zeus_trt.serving.server import Address
     from zeus_trt.serving_model import ServedModel
     from zeus_trt.serving_on_ray import NAME, serve_on_ray

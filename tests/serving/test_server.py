@@ -16,7 +16,7 @@ from http_service import POST, make_service, run_in_thread
 
 from zeus_trt.cli import main
 from zeus_trt.errors import ZeusError
-from zeus_trt.serving.generation_request import Limits
+from zeus_trt.serving.limits import Limits
 from zeus_trt.serving.server import Address, run_server
 
 

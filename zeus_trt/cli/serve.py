@@ -41,7 +41,7 @@ def serve(model, **options) -> dict:
     from zeus_trt.serving_model import ServedModel, check_packages
 
     check_packages()
-    from zeus_trt.serving.generation_request import Limits
+    from zeus_trt.serving.limits import Limits
     from zeus_trt.serving.server import Address, run_server
 
     address = Address(options.pop("host"), options.pop("port"), options.pop("api_key"), options.pop("public"))
