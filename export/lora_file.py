@@ -4,6 +4,7 @@ import contextlib
 import functools
 import inspect
 import logging
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -145,11 +146,13 @@ def _check_loaded(denoiser: Any, file: Path, name: str, keys: list[str]) -> None
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """Keeps diffusers' remarks off the terminal: what is wrong is raised."""
+    """Keeps remarks of diffusers and peft off the terminal: what is wrong is raised."""
     logger = logging.getLogger("diffusers")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
     finally:
         logger.setLevel(level)

@@ -290,10 +290,8 @@ def _choose_adapter(engine: Session | str | Path | Bundle | None, adapter: Any) 
     if isinstance(engine, str | Path | Bundle):
         return (engine if isinstance(engine, Bundle) else Bundle.open(engine)).with_adapter(adapter)
     if engine is None or engine.bundle.adapter is None or engine.bundle.adapter.name != adapter:
-        raise ZeusError(
-            f"adapter: got {show(adapter)} beside {'a session without it' if engine else 'no engine'}; expected a "
-            "bundle that has it. Give that as engine, or a session that was opened with this adapter."
-        )
+        beside = "a session without it" if engine else "no engine"
+        raise ZeusError(f"adapter: got {show(adapter)} beside {beside}; expected its bundle. Give that as engine.")
     return engine
 
 
