@@ -96,13 +96,15 @@ class Bundle:
         Raises:
             ZeusError: The bundle has no such adapter.
         """
-        if name is not None and name not in self.adapters:
+        if name is None:
+            return replace(self, adapter=None)
+        if name not in self.adapters:
             raise ZeusError(
                 f"adapter: got {show(name)} for a bundle with {', '.join(self.adapters) or 'none'}; expected one of "
                 f"its own. Make it: zeus-trt adapter {self.path} FILE -o NAME."
             )
-        content = name and self.read(f"{adapters.place_of(name)}/{adapters.FILE_NAME}")
-        return replace(self, adapter=Adapter.from_json(content) if content else None)
+        content = self.read(f"{adapters.place_of(name)}/{adapters.FILE_NAME}")
+        return replace(self, adapter=Adapter.from_json(content))
 
     @property
     def fused_manifest(self) -> Manifest:

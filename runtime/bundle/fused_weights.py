@@ -90,13 +90,19 @@ def fuse(bundle: "Bundle", precision: str | None = None, factors: Factors | None
         sharing.setdefault(place.initializer, []).append(name)
     wanted = {places[name].initializer for name in adapter.scaling}
     path = bundle.graph(precision)
-    found = find_initializers(path, wanted)
     file = f"{place_of(adapter.name)}/{FACTORS}"
-    with nullcontext(factors) if factors else open_factors(bundle.file(file)) as opened:
-        return {
-            name: _fuse(name, found.get(name), {one: places[one] for one in sharing[name]}, adapter.scaling, opened)
-            for name in sorted(wanted)
-        }
+    try:
+        found = find_initializers(path, wanted)
+        with nullcontext(factors) if factors else open_factors(bundle.file(file)) as opened:
+            return {
+                name: _fuse(name, found.get(name), {one: places[one] for one in sharing[name]}, adapter.scaling, opened)
+                for name in sorted(wanted)
+            }
+    except (OSError, ValueError) as error:
+        raise ZeusError(
+            f"bundle: got {graph.file}, whose weights cannot be read ({error}); expected those that it names. Export "
+            "the model again."
+        ) from error
 
 
 def _read_places(bundle: "Bundle", folder: str) -> Mapping[str, _Place]:
