@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from zeus_trt.export.importing import import_model
     from zeus_trt.export.loading import load_pipeline
     from zeus_trt.export.runs import Settings
+    from zeus_trt.export.stored_adapter import add_adapter
     from zeus_trt.export.verification import verify_bundle
 
 __all__ = [
     "ExportOptions",
     "Settings",
+    "add_adapter",
     "export_model",
     "export_with_engines",
     "import_model",
@@ -29,6 +31,7 @@ _PLACES = {
     "importing": ("import_model",),
     "loading": ("load_pipeline",),
     "runs": ("Settings",),
+    "stored_adapter": ("add_adapter",),
     "verification": ("verify_bundle",),
 }
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -19,7 +20,9 @@ from zeus_trt.serving.report import Counters
 if TYPE_CHECKING:
     from PIL import Image
 
-OnStep = Callable[[Step], None]
+Draw = Callable[[], "list[Image.Image]"]
+OnStep = Callable[[Step, Draw | None], None]
+"""Called with a step, and with what draws the pictures so far, if anything does."""
 
 
 @dataclass(frozen=True)
@@ -120,10 +123,15 @@ class BundleModel:
             raise ZeusError(
                 f"guidance_scale: got {scale:g} for a model without class labels; expected 1. Leave it out."
             )
+
+        def note(step: Step) -> None:
+            assert on_step
+            on_step(step, partial(to_images, step.latents))
+
         noise = draw_noise((asked.n, self._size[0], *(asked.shape or self._size[1:])), asked.seeds)
         future = self._batcher.submit(
             self._condition(asked), **asked.settings, guidance_scale=scale, seed=asked.seeds, noise=noise,
-            batch=asked.n, mode=asked.mode, on_step=on_step, time_limit=time_limit,
+            batch=asked.n, mode=asked.mode, on_step=note if on_step else None, time_limit=time_limit,
             deadline=asked.deadline_ms and asked.deadline_ms / 1000,
         )  # fmt: skip
         return follow(future, lambda result: Made(to_images(result.latents), result.report))

@@ -50,7 +50,9 @@ class ImageRequest:
         deadline_ms: The aim for the time until the result, in ms: requests that are due earlier go first.
         guidance_scale: 1 turns guidance off; by default 2 of class labels, else the pipeline's own.
         mode: As in ``Session.generate``, for bundles.
-        stream: Send progress, with a picture of every step, as server-sent events.
+        stream: Send progress as server-sent events.
+        partial_images: Pictures on the way, in a stream, at as many steps. By default at every step, but at none where
+            each takes a run of a decoder.
         response_format: ``b64_json``: PNGs in base64.
         model, user: Taken for clients that send them, and not used.
     """
@@ -72,6 +74,7 @@ class ImageRequest:
     guidance_scale: float | None = None
     mode: str = "auto"
     stream: bool = False
+    partial_images: int | None = None
     response_format: str = "b64_json"
     model: str = ""
     user: str = ""
@@ -109,6 +112,8 @@ class ImageRequest:
         check_count("steps", steps, 1, limits.steps)
         seed = secrets.randbelow(1 << 31) if self.seed is None else self.seed
         check_count("seed", seed, 0, 2**63 - 1 - limits.images)
+        if self.partial_images is not None:
+            check_count("partial_images", self.partial_images, 0, limits.steps)
         self._check_content(limits)
         self._check_size(limits)
         scale = self.guidance_scale
@@ -116,9 +121,9 @@ class ImageRequest:
             raise ZeusError(f"guidance_scale: got {show(scale)}; expected 0 or more. Change it.")
         if (aim := self.deadline_ms) is not None and not (is_finite(aim) and aim > 0):
             raise ZeusError(f"deadline_ms: got {show(aim)}; expected a number above 0. Change it.")
-        for name, known in (("mode", MODES), ("response_format", ("b64_json",))):
-            if getattr(self, name) not in known:
-                raise ZeusError(f"{name}: got {show(getattr(self, name))}; expected {', '.join(known)}. Change it.")
+        for name, words in (("mode", MODES), ("response_format", ("b64_json",))):
+            if getattr(self, name) not in words:
+                raise ZeusError(f"{name}: got {show(getattr(self, name))}; expected {', '.join(words)}. Change it.")
         checked = replace(self, seed=seed, steps=steps)
         Request(**checked.settings, seed=seed, guidance_scale=1.0 if scale is None else scale)
         return checked

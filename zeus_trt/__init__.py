@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from zeus_trt.calibrating import calibrate
     from zeus_trt.comparing import compare
     from zeus_trt.errors import ZeusError
-    from zeus_trt.export import export_model, import_model
+    from zeus_trt.export import add_adapter, export_model, import_model
     from zeus_trt.quantizing import measure_sensitivity, quantize
     from zeus_trt.runtime import Bundle, Guidance, Session, Start, accelerate
     from zeus_trt.zeus_graph import Plan
@@ -25,6 +25,7 @@ __all__ = [
     "Start",
     "ZeusError",
     "accelerate",
+    "add_adapter",
     "calibrate",
     "compare",
     "export",
@@ -39,7 +40,7 @@ _PLACES = {
     "zeus_graph.plan_choice": ("load_plan",),
     "comparing": ("compare",),
     "errors": ("ZeusError",),
-    "export": ("export_model", "import_model"),
+    "export": ("add_adapter", "export_model", "import_model"),
     "quantizing": ("measure_sensitivity", "quantize"),
     "runtime": ("Bundle", "Guidance", "Session", "Start", "accelerate"),
     "zeus_graph": ("Plan",),

@@ -8,6 +8,7 @@ import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from zeus_trt.runtime import Session, Step, accelerate
 from zeus_trt.runtime.menu import Aim, Offer
 from zeus_trt.serving import Batcher, Counters
 from zeus_trt.serving.dispatcher import PATIENCE
-from zeus_trt.serving.image_model import Made, OnStep
+from zeus_trt.serving.image_model import Draw, Made, OnStep
 from zeus_trt.serving.image_request import ImageRequest
 from zeus_trt.serving.ticket import EndedError, FullError, LateError
 
@@ -97,7 +98,7 @@ class PipelineModel:
         rows = {"prompt": asked.prompt or None, "class_labels": asked.label, "negative_prompt": asked.negative_prompt}
         height, width = asked.shape or (None, None)
         plain = {"guidance_scale": asked.guidance_scale, "height": height, "width": width}
-        given = {name: [value] * asked.n for name, value in rows.items() if value is not None}
+        given: dict[str, Any] = {name: [value] * asked.n for name, value in rows.items() if value is not None}
         given |= {name: value for name, value in plain.items() if value is not None}
         kind = type(self._pipeline).__name__
         for name in [name for name in given if name not in self._takes]:
@@ -156,7 +157,7 @@ class PipelineModel:
             last[:] = [step.latents]
             self._check(job)
             if job.on_step:
-                job.on_step(step)
+                job.on_step(step, self._choose_preview(job.asked, step.latents))
 
         plan = {name: value for name, value in job.asked.settings.items() if name != "num_steps"}
         noise = [torch.Generator().manual_seed(seed) for seed in job.asked.seeds]
@@ -169,6 +170,16 @@ class PipelineModel:
         report = fast.report
         self._seconds = time.monotonic() - began - report.total_seconds, report.total_seconds / report.nfe
         return Made(to_images(read_images(output[0], last[0].float().cpu())), report)
+
+    def _choose_preview(self, asked: ImageRequest, latents: torch.Tensor) -> Draw | None:
+        """What draws latents: they are pixels, or the decoder takes them as they are and pictures are asked for."""
+        if (vae := getattr(self._pipeline, "vae", None)) is None:
+            return partial(to_images, latents) if latents.ndim == 4 and latents.shape[1] in (1, 3) else None
+        channels = getattr(vae.config, "latent_channels", None)
+        if asked.partial_images is None or latents.ndim != 4 or latents.shape[1] != channels:
+            return None
+        scaled = latents.to(vae.dtype) / vae.config.scaling_factor + (getattr(vae.config, "shift_factor", None) or 0.0)
+        return lambda: to_images(vae.decode(scaled, return_dict=False)[0].float())
 
     def _choose_aim(self, job: "_Job") -> Aim:
         """The best plan that ends in time, at the speed of the last runs; requests that wait are to have as much."""

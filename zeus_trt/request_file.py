@@ -17,7 +17,7 @@ from zeus_trt.zeus_graph.counts import MAX_STEPS, show
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 _LIMITS = Limits(images=1, steps=MAX_STEPS, pixels=1 << 26, prompt=10_000)
-_OF_HTTP = ("stream", "response_format", "model", "user")
+_OF_HTTP = ("stream", "partial_images", "response_format", "model", "user")
 
 
 @dataclass(frozen=True)

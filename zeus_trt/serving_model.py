@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from zeus_trt.argument_value import read_inputs
 from zeus_trt.errors import ZeusError
@@ -81,7 +82,7 @@ class ServedModel:
             ZeusError: The model does not open, or it is of a kind that cannot be served.
         """
         session = Session(self.open_bundle(), backend=self.backend, device=self.device)
-        settings = {"max_rows": self.max_rows, "max_wait": self.max_wait, "max_queue": self.max_queue}
+        settings: dict[str, Any] = {"max_rows": self.max_rows, "max_wait": self.max_wait, "max_queue": self.max_queue}
         try:
             if self.is_pipeline:
                 pipeline = load_on_device(self.model, self.device, self.dtype)

@@ -21,6 +21,7 @@ VALUES = (
 NAMES = (
     "prompt", "label", "n", "size", "response_format", "seed", "steps", "ratio", "plan", "min_psnr", "deadline_ms",
     "guidance_scale", "negative_prompt", "stream", "model", "user", "colour", "__class__",
+    "inputs", "window", "predictor", "mode", "partial_images",
 )  # fmt: skip
 
 
