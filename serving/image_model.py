@@ -1,6 +1,6 @@
 """What makes the pictures of a service."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +11,7 @@ import torch
 from zeus_trt.errors import ZeusError
 from zeus_trt.pictures import to_images
 from zeus_trt.runtime import Report, Session, draw_noise
+from zeus_trt.runtime.rows import choose_shape, list_given, read_some, take_rows
 from zeus_trt.runtime.steppers import Step
 from zeus_trt.serving.batcher import Batcher
 from zeus_trt.serving.image_request import ImageRequest
@@ -72,29 +73,34 @@ class ImageModel(Protocol):
 
 
 class BundleModel:
-    """A bundle that makes pixels.
+    """A bundle that makes pixels, of class labels, other conditioning or noise alone.
 
     Args:
         session: A session of the bundle, which is closed with the model.
         guidance_scale: Of requests that name none.
+        inputs: Conditioning by name, as in ``read_rows``, of requests that give none of that name: picture k of a
+            request takes row k, in turn.
         **settings: Of the ``Batcher``.
 
     Raises:
         ZeusError: The bundle does not make pictures; or as ``Batcher``.
     """
 
-    def __init__(self, session: Session, guidance_scale: float = 1.0, **settings: Any):
+    def __init__(
+        self, session: Session, guidance_scale: float = 1.0, inputs: Mapping[str, Any] | None = None, **settings: Any
+    ):
         manifest = session.bundle.manifest
         if len(manifest.latents.axes) != 4 or manifest.latents.axes[1] not in (1, 3):
             raise ZeusError(
                 f"model: got a bundle whose latents are {manifest.latents.axes}; expected one that makes pixels. Serve "
                 "its pipeline, with the bundle as its engine."
             )
+        self._specs = list_given(manifest)
+        self._inputs = read_some(self._specs, manifest.latents.axes[0], inputs or {})
         self._session, self._guidance_scale = session, guidance_scale
         self._batcher = Batcher(session, **settings)
         self.max_rows = settings.get("max_rows", 8)
-        sizes = {symbol.name: symbol.observed[0] for symbol in manifest.symbols}
-        self._size = tuple(axis if isinstance(axis, int) else sizes[axis] for axis in manifest.latents.axes[1:])
+        self._size = choose_shape(manifest)
 
     def describe(self) -> dict[str, Any]:
         manifest = self._session.bundle.manifest
@@ -130,6 +136,12 @@ class BundleModel:
         )  # fmt: skip
         return follow(future, lambda result: Made(to_images(result.latents), result.report))
 
+    def warm_up(self) -> None:
+        """Makes a picture if its conditioning is known: what is read or compiled at the first call is ready then."""
+        if self._specs.keys() == self._inputs.keys():
+            noise = draw_noise((1, *self._size), 0)
+            self._session.generate(self._condition(ImageRequest()), num_steps=1, noise=noise)
+
     @property
     def counters(self) -> Counters:
         return self._batcher.counters
@@ -139,10 +151,12 @@ class BundleModel:
         self._session.close()
 
     def _condition(self, asked: ImageRequest) -> dict[str, torch.Tensor]:
+        manifest = self._session.bundle.manifest
+        given = take_rows(self._specs, manifest.latents.axes[0], self._inputs, range(asked.n))
         if asked.inputs is None:
-            return self._session.label_images(None if asked.label is None else [asked.label], asked.n)
-        types = {spec.name: getattr(torch, spec.dtype) for spec in self._session.bundle.manifest.inputs}
-        return {name: _repeat(name, value, types.get(name), asked.n) for name, value in asked.inputs.items()}
+            return given | self._session.label_images(None if asked.label is None else [asked.label], asked.n)
+        types = {spec.name: getattr(torch, spec.dtype) for spec in manifest.inputs}
+        return given | {name: _repeat(name, value, types.get(name), asked.n) for name, value in asked.inputs.items()}
 
 
 def follow(future: "Future[Any]", finish: Callable[[Any], Made]) -> "Future[Made]":

@@ -1,10 +1,12 @@
 """What `zeus-trt serve` and `generate-batch` run."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from zeus_trt.argument_value import read_inputs
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.labels import choose_guidance
 from zeus_trt.export.loading import BUNDLE, PIPELINE, find_kind
@@ -27,6 +29,7 @@ class ServedModel:
         dtype: As in ``ModelOptions``, for pipelines.
         backend, device: As in ``Session``.
         max_rows, max_wait, max_queue: As in ``Batcher``.
+        inputs: Conditioning of requests that give none, as ``read_inputs`` takes it; for bundles.
     """
 
     model: str | Path
@@ -37,6 +40,7 @@ class ServedModel:
     max_rows: int = 8
     max_wait: float = 0.02
     max_queue: int = 256
+    inputs: Sequence[str] = ()
 
     @property
     def is_pipeline(self) -> bool:
@@ -52,6 +56,8 @@ class ServedModel:
             raise ZeusError(
                 "engine: got nothing for a pipeline; expected its bundle. Export the pipeline, and give it."
             )
+        if kind == PIPELINE and self.inputs:
+            raise ZeusError("inputs: got some for a pipeline, which makes its own; expected a bundle. Leave them out.")
         for name in ("engine", "dtype"):
             if kind == BUNDLE and getattr(self, name) is not None:
                 raise ZeusError(f"{name}: got it for a bundle; expected a pipeline. Leave it out.")
@@ -82,9 +88,9 @@ class ServedModel:
                 pipeline = load_on_device(self.model, self.device, self.dtype)
                 return PipelineModel(pipeline, session, **settings)
             manifest = session.bundle.manifest
-            model = BundleModel(session, choose_guidance(None, manifest.labels is not None), **settings)
-            if manifest.labels or not manifest.inputs[2:]:  # what is read or compiled at the first call is ready then
-                session.generate(session.label_images(None, 1), num_steps=1)
+            scale = choose_guidance(None, manifest.labels is not None)
+            model = BundleModel(session, scale, read_inputs(self.inputs), **settings)
+            model.warm_up()
             return model
         except BaseException:
             session.close()

@@ -28,6 +28,7 @@ from zeus_trt.runtime.request import check_threshold, expect
 from zeus_trt.runtime.session import Session
 from zeus_trt.runtime.steppers import Step
 from zeus_trt.zeus_graph import Plan, Predictor
+from zeus_trt.zeus_graph.counts import show
 from zeus_trt.zeus_graph.policy import choose_policy
 
 __all__ = ["accelerate", "find_denoisers"]
@@ -64,8 +65,8 @@ def accelerate(
         on_call: Called after every call of the denoiser.
         **asked: ``plan`` (instead of ``ratio``, for runs of just that many evaluations), ``window``, ``preset`` and
             ``predictor``, as in ``choose_plan``; ``min_psnr`` instead of these, with an engine, as in
-            ``Session.generate``; and ``drift_threshold``, as there: the report holds the drift, and a larger one makes
-            a step full.
+            ``Session.generate``; ``drift_threshold``, as there: the report holds the drift, and a larger one makes a
+            step full; ``adapter``, the name of the bundle's adapter that the engine shall have.
 
     Returns:
         A ``with`` block of the proxy. After a run the proxy's ``report`` says what the run did, and its ``schedule``
@@ -92,6 +93,8 @@ def accelerate(
     expect("predictor", asked.get("predictor"), (str, Predictor, type(None)), "a name or a Predictor")
     drift_threshold = asked.pop("drift_threshold", None)
     expect("engine", engine, (Session, str, Path, Bundle, type(None)), "a bundle or a Session")
+    if (adapter := asked.pop("adapter", None)) is not None:
+        engine = _choose_adapter(engine, adapter)
     check_threshold(drift_threshold)
     if scheduler is not None and not is_scheduler(scheduler):
         raise ZeusError(f"scheduler: got {scheduler!r}; expected a diffusers scheduler. Make one of its config.")
@@ -148,7 +151,7 @@ class _Accelerated(Proxy):
     def _stand_for(self, module: Any, session: Session, is_quantized: bool = False) -> CheckedCall:
         pixels = getattr(self._pipeline, "vae_scale_factor", None)
         chosen = session.quantized if is_quantized else session.engine
-        engine = EngineCall(chosen, session.bundle.manifest, type(unwrap(module)), pixels)
+        engine = EngineCall(chosen, session.bundle.fused_manifest, type(unwrap(module)), pixels)
         return CheckedCall(engine, module, self._compares and not is_quantized)
 
     def answer(self, name: str, module: Any, *args: Any, **kwargs: Any) -> Any:
@@ -280,6 +283,16 @@ class _Block(AbstractContextManager):
 
     def __exit__(self, *error: Any) -> None:
         self._opened.close()
+
+
+def _choose_adapter(engine: Session | str | Path | Bundle | None, adapter: Any) -> Session | Bundle:
+    """The bundle with its adapter, or a session that has it; raises ZeusError for any other."""
+    if isinstance(engine, str | Path | Bundle):
+        return (engine if isinstance(engine, Bundle) else Bundle.open(engine)).with_adapter(adapter)
+    if engine is None or engine.bundle.adapter is None or engine.bundle.adapter.name != adapter:
+        beside = "a session without it" if engine else "no engine"
+        raise ZeusError(f"adapter: got {show(adapter)} beside {beside}; expected its bundle. Give that as engine.")
+    return engine
 
 
 def _measure(arguments: dict[str, Any]) -> dict[str, list[torch.Size]]:

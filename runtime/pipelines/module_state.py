@@ -53,7 +53,8 @@ def list_scales(module: Any) -> Iterator[tuple[str, str, float]]:
 
 
 def _read_scale(layer: Any, name: str) -> float:
-    alpha, rank = (getattr(layer, attribute, {}).get(name) for attribute in ("lora_alpha", "r"))
+    alphas = getattr(layer, "lora_alpha", None) or getattr(layer, "alpha", {})  # of LoRA, and of LoKr and its like
+    alpha, rank = alphas.get(name), getattr(layer, "r", {}).get(name)
     if not alpha or not rank:
         return float(layer.scaling[name])
     uses_root = getattr(layer, "use_rslora", {})

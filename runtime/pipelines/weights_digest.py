@@ -29,19 +29,26 @@ def digest_weights(denoiser: Any, graph: Graph | None = None) -> tuple[str, str]
         graph: Digest the weights as they are in this graph, cast to its precision.
     """
     module = unwrap(denoiser)
-    own: dict[str, torch.Tensor] = {}
-    added: dict[str, torch.Tensor] = {}
-    dtypes = choose_dtypes(module, graph.precision.dtype, graph.keep_fp32) if graph else {}
-    wrapped = tuple(f"{name}." for name, part in module.named_modules() if hasattr(part, "base_layer"))
-    for name, tensor in module.state_dict().items():
-        is_added = name.startswith(wrapped) and _BASE not in name
-        (added if is_added else own)[name] = tensor
-    adapters = read_adapters(module)
+    wrapped = _list_wrapped(module)
+    own = {
+        name: tensor for name, tensor in module.state_dict().items() if not name.startswith(wrapped) or _BASE in name
+    }
+    return _digest(own, _choose(module, graph)), digest_adapters(denoiser, graph)
+
+
+def digest_adapters(denoiser: Any, graph: Graph | None = None) -> str:
+    """The second of ``digest_weights``; the module's own weights are not read, and may be on the meta device."""
+    module = unwrap(denoiser)
+    wrapped, adapters = _list_wrapped(module), read_adapters(module)
     if not adapters:
-        return _digest(own, dtypes), ""
-    active = {name: tensor for name, tensor in added.items() if adapters.keys() & {*name.split(".")}}
+        return ""
+    active = {
+        name: tensor
+        for name, tensor in module.state_dict().items()
+        if name.startswith(wrapped) and _BASE not in name and adapters.keys() & {*name.split(".")}
+    }
     scales = [f"{layer} {name} {scale:.6g}" for layer, name, scale in list_scales(module)]
-    return _digest(own, dtypes), _digest(active, dtypes, "\n".join(sorted(scales)))
+    return _digest(active, _choose(module, graph), "\n".join(sorted(scales)))
 
 
 def may_digest(denoiser: Any) -> bool:
@@ -66,6 +73,15 @@ def choose_dtypes(module: torch.nn.Module, dtype: torch.dtype, keep_fp32: Sequen
         return bool(own & {*parts}) or any(fnmatchcase(block, pattern) for block in inside for pattern in keep_fp32)
 
     return {name: torch.float32 if is_kept(name) else dtype for name in module.state_dict()}
+
+
+def _choose(module: torch.nn.Module, graph: Graph | None) -> dict[str, torch.dtype]:
+    return choose_dtypes(module, graph.precision.dtype, graph.keep_fp32) if graph else {}
+
+
+def _list_wrapped(module: torch.nn.Module) -> tuple[str, ...]:
+    """How the names of weights in layers of adapters begin."""
+    return tuple(f"{name}." for name, part in module.named_modules() if hasattr(part, "base_layer"))
 
 
 def _digest(tensors: Mapping[str, torch.Tensor], dtypes: Mapping[str, torch.dtype], more: str = "") -> str:

@@ -5,10 +5,11 @@ from dataclasses import replace
 import diffusers
 import pytest
 import torch
+from lora_files import save
 from pipelines import FAMILIES
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.export import export_model
+from zeus_trt.export import add_adapter, export_model
 from zeus_trt.runtime import accelerate
 from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.pipelines.weights_digest import digest_weights
@@ -39,12 +40,17 @@ def ask(pipeline):
     ).images  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def bundle(cached_bundle):
+@pytest.fixture(scope="module", params=["exported", "stored"])
+def bundle(request, cached_bundle, family_bundle, tmp_path_factory):
+    """A bundle that was exported with the adapter active, and one without it that has the adapter beside its graph."""
+
     def export(path):
         export_model(make(), path, settings=FAMILY.settings, unseen=FAMILY.unseen, steps=(3,))
 
-    return Bundle.open(cached_bundle("sd15-adapter", export))
+    if request.param == "exported":
+        return Bundle.open(cached_bundle("sd15-adapter", export))
+    file = save(make(), tmp_path_factory.mktemp("ink"))
+    return add_adapter(family_bundle("sd15"), file, "ink", scale=0.5)
 
 
 def add_another(pipeline):
@@ -112,8 +118,9 @@ def test_unfuse_is_refused_where_the_adapter_was_exported_fused(bundle):
     pipeline = make()
     pipeline.fuse_lora()
     weights, adapters = digest_weights(pipeline.unet)
-    manifest = replace(bundle.manifest, weights_sha256=weights, adapters_sha256=adapters)  # as an export of it has
-    with accelerate(pipeline, 0, engine=replace(bundle, manifest=manifest)) as fast:
+    as_exported = {"weights_sha256": weights, "adapters_sha256": adapters}
+    manifest = replace(bundle.fused_manifest, **as_exported)
+    with accelerate(pipeline, 0, engine=replace(bundle, manifest=manifest, adapter=None)) as fast:
         ask(fast)
         pipeline.unfuse_lora()
         for _ in range(2):

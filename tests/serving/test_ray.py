@@ -196,7 +196,7 @@ def test_streams_and_load_on_a_cluster_and_its_end(cluster, digits_bundle):
     serve_on_ray(served, address, Limits(seconds=120, streams=1), cluster_options, wait=use_it)
     assert [len(one.result()["data"]) for one in running] == [2] * 4
     pool.shutdown()
-    with pytest.raises(urllib.error.URLError, match="refused|404"):
+    with pytest.raises(urllib.error.URLError, match=r"refused|404"):
         post(pictures, long)
 
 
