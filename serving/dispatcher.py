@@ -33,17 +33,12 @@ class Dispatcher:
     """Gathers the calls of many threads, and calls the engines in one thread.
 
     Args:
-        open_lane: Gives the engine of a letter; called once per letter, in the thread that calls it first.
+        open_lane: Gives the engine of a lane's name; called once per name, in the thread that asks for it first.
         by_row: Names of the inputs with a row per image, the latents first and the timestep second.
         max_wait: As in ``CallQueue``.
     """
 
-    def __init__(
-        self,
-        open_lane: Callable[[str], Lane],
-        by_row: tuple[str, ...],
-        max_wait: float,
-    ):
+    def __init__(self, open_lane: Callable[[str], Lane], by_row: tuple[str, ...], max_wait: float):
         self._open_lane, self._forms = open_lane, CallForms(by_row)
         self._begun: deque[Trajectory] = deque()
         self._resumed: deque[tuple[Trajectory, WaitingCall]] = deque()
@@ -67,7 +62,7 @@ class Dispatcher:
         caller = getattr(self._here, "caller", None)
         if caller is None:
             caller = self._here.caller = Caller()
-        lane = self._choose_lane(letter)
+        lane = self.choose_lane(letter)
         ticket = caller if isinstance(caller, Ticket) else None
         now = time.monotonic()
         call = self._forms.make(caller, letter, inputs, now, ticket.due if ticket else now + PATIENCE)
@@ -147,13 +142,14 @@ class Dispatcher:
                 **others,
             )
 
-    def _choose_lane(self, letter: str) -> Lane:
-        if lane := self._lanes.get(letter):
+    def choose_lane(self, name: str) -> Lane:
+        """The lane of a name; opens its engine, with its errors, if that is not open."""
+        if lane := self._lanes.get(name):
             return lane
         with self._opening:
-            if letter not in self._lanes:
-                self._lanes[letter] = self._open_lane(letter)
-            return self._lanes[letter]
+            if name not in self._lanes:
+                self._lanes[name] = self._open_lane(name)
+            return self._lanes[name]
 
     @torch.no_grad()
     def _run(self) -> None:
@@ -175,7 +171,8 @@ class Dispatcher:
             if ticket.is_over:
                 raise EndedError
             letter, inputs = step(trajectory.calls)
-            lane, now = self._choose_lane(letter), time.monotonic()
+            letter = name_lane(letter, ticket.adapter)
+            lane, now = self.choose_lane(letter), time.monotonic()
             call = self._forms.make(ticket, letter, inputs, now, ticket.due, partial(self._resume, trajectory))
             with self._changed:
                 self._queue.put(call, lane.most)
@@ -240,17 +237,23 @@ class Dispatcher:
         call.finish(error)
 
 
+def name_lane(letter: str, adapter: str | None) -> str:
+    """The lane of a letter of plans and an adapter: rows of other adapters never meet in a call."""
+    return f"{letter}:{adapter}" if adapter else letter
+
+
 class SharedEngine:
     """An engine whose calls meet those of other threads.
 
     Args:
         dispatcher: Gathers them.
-        letter: Which engine, ``F`` or ``Q``.
-        engine: The engine behind it, if it is open already; it says what it is.
+        lane: Which engine: ``F`` or ``Q``, and an adapter.
+        engine: The engine behind it, or one of its kind, if it is open already; it says what it is.
+        adapter: Digest of the adapter in its weights; empty without one.
     """
 
-    def __init__(self, dispatcher: Dispatcher, letter: str, engine: Denoiser | None = None):
-        self._dispatcher, self._letter = dispatcher, letter
+    def __init__(self, dispatcher: Dispatcher, lane: str, engine: Denoiser | None = None, adapter: str = ""):
+        self._dispatcher, self._letter, self.adapter = dispatcher, lane, adapter
         self.backend = getattr(engine, "backend", type(engine).__name__)
         self.info = getattr(engine, "info", None)
 
