@@ -1,11 +1,13 @@
 """The captured denoiser as a function of flat tensors, and that function as an ONNX graph."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.export.adapters import fuse_adapters
 from zeus_trt.export.capture import Capture
 from zeus_trt.export.graph import quiet, write_graph
 from zeus_trt.export.limits import read_rules, tie_sizes
@@ -64,7 +66,7 @@ def export_capture(captured: Capture, path: Path) -> SizeRules:
 
 
 def trace_flat(captured: Capture) -> torch.export.ExportedProgram:
-    """The flat denoiser as an exported program with dynamic axes.
+    """The flat denoiser, its adapters fused, as an exported program with dynamic axes.
 
     Raises:
         Untraceable: The model's code fixes a size that moved.
@@ -75,7 +77,7 @@ def trace_flat(captured: Capture) -> torch.export.ExportedProgram:
         for spec in captured.inputs
     )
     try:
-        flat = FlatDenoiser(captured)
+        flat = FlatDenoiser(replace(captured, denoiser=fuse_adapters(captured.denoiser)))
         with torch.no_grad(), quiet(), keep_sizes_open(flat.denoiser):
             return torch.export.export(flat, captured.examples, dynamic_shapes=(shapes,), strict=False)
     except Exception as error:  # torch and the model's own code each raise theirs
