@@ -77,9 +77,10 @@ def trace_flat(captured: Capture) -> torch.export.ExportedProgram:
         for spec in captured.inputs
     )
     try:
-        flat = FlatDenoiser(replace(captured, denoiser=fuse_adapters(captured.denoiser)))
-        with torch.no_grad(), quiet(), keep_sizes_open(flat.denoiser):
-            return torch.export.export(flat, captured.examples, dynamic_shapes=(shapes,), strict=False)
+        with torch.no_grad(), quiet():
+            flat = FlatDenoiser(replace(captured, denoiser=fuse_adapters(captured.denoiser)))
+            with keep_sizes_open(flat.denoiser):
+                return torch.export.export(flat, captured.examples, dynamic_shapes=(shapes,), strict=False)
     except Exception as error:  # torch and the model's own code each raise theirs
         kind = type(captured.denoiser).__name__
         if fixed := _list_fixed(captured, error):
