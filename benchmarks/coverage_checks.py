@@ -1,0 +1,93 @@
+"""What is tried with a pipeline class, in order: each stage needs those before it."""
+
+import copy
+import dataclasses
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import coverage_components as components
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from zeus_trt.export.settings import choose_settings
+from zeus_trt.runtime import accelerate
+from zeus_trt.runtime.pipelines.denoisers import check_single, find_denoisers
+
+STEPS = 8
+SIZE = 64
+ARGUMENTS = {"guidance_scale": 3.0}
+
+
+def check(cls: type, stages: list[str], folder: Path) -> Iterator[dict[str, Any]]:
+    """What works so far, after each stage."""
+    found: dict[str, Any] = {}
+    try:
+        yield found
+        pipeline, call, base = _build(cls)
+        found["builds"] = True
+        yield found
+        plain = _run(pipeline, call, base)
+        again = _run(pipeline, call, base)
+        if not _equal(plain, again):
+            raise AssertionError("the plain pipeline gives another result when it is run again")
+        found["runs"] = True
+        yield found
+        with accelerate(pipeline, ratio=0) as twin:
+            same = _run(twin, call, base)
+        found["equal"] = _equal(plain, same)
+        if not found["equal"]:
+            raise AssertionError("ratio 0 gives another result")
+        full = twin.report.nfe
+        yield found
+        with accelerate(pipeline, ratio=2) as twin:
+            _run(twin, call, base)
+        found["plan"], found["skips"] = twin.report.plan.steps if hasattr(twin.report.plan, "steps") else str(twin.report.plan), twin.report.nfe < full
+        yield found
+    except BaseException as error:
+        traceback.print_exc()
+        found["reason"] = f"{type(error).__name__}: {error}".strip()[:600]
+    found["is_done"] = True
+    yield found
+
+
+def _build(cls: type) -> tuple[Any, Any, dict[str, Any]]:
+    """The first pipeline that runs, and how to call it."""
+    failure = None
+    for pipeline in components.build_pipelines(cls):
+        try:
+            settings, _ = choose_settings(pipeline, [(SIZE, SIZE)])
+            call = dataclasses.replace(settings.run, given={**settings.run.given, "num_inference_steps": STEPS})
+            base = dict(settings.base)
+            _run(pipeline, call, base)
+            return pipeline, call, base
+        except Exception as error:
+            traceback.print_exc()
+            failure = failure or error
+    raise failure
+
+
+def _run(pipeline: Any, call: Any, base: dict[str, Any]) -> list[Any]:
+    torch.manual_seed(0)
+    np.random.seed(0)
+    out = call(pipeline, **copy.deepcopy(base))
+    return [_to_tensor(leaf) for leaf in pytree.tree_leaves(_open(out))]
+
+
+def _open(out: Any) -> Any:
+    return dict(out) if hasattr(out, "keys") else vars(out) if hasattr(out, "__dataclass_fields__") else out
+
+
+def _to_tensor(leaf: Any) -> torch.Tensor:
+    if isinstance(leaf, torch.Tensor):
+        return leaf.detach()
+    try:
+        return torch.from_numpy(np.array(leaf))
+    except TypeError:
+        return torch.zeros(0)
+
+
+def _equal(one: list[Any], two: list[Any]) -> bool:
+    return len(one) == len(two) and all(torch.equal(a, b) for a, b in zip(one, two, strict=True))

@@ -1,0 +1,73 @@
+"""Tiny random text and image encoders of transformers, with a tokenizer of single letters."""
+
+import functools
+import string
+from collections.abc import Mapping
+from typing import Any
+
+import transformers
+
+WIDTH = 32  # of every embedding
+LENGTH = 77  # of prompts, in tokens
+_WORDS = ("<pad>", "<unk>", "<s>", "</s>", *string.printable)
+VOCABULARY = 256
+
+SIZES: Mapping[str, Any] = {
+    "vocab_size": VOCABULARY, "hidden_size": WIDTH, "d_model": WIDTH, "projection_dim": WIDTH, "d_ff": 32, "d_kv": 16,
+    "intermediate_size": 32, "num_hidden_layers": 2, "num_layers": 2, "num_attention_heads": 2, "num_heads": 2,
+    "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 4096, "n_embd": WIDTH, "n_layer": 1, "n_head": 2,
+    "depth": 1, "out_hidden_size": WIDTH, "embed_dim": WIDTH, "bos_token_id": 2, "eos_token_id": 3, "pad_token_id": 0,
+    "decoder_start_token_id": 0,
+}  # fmt: skip
+"""Values by the name of a config's attribute."""
+
+TEMPLATE = "{% for message in messages %}{{ message['role'] }}{{ message['content'] }}{% endfor %}"
+
+
+@functools.cache
+def build_tokenizer() -> Any:
+    """A tokenizer whose words are single letters."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+
+    model = Tokenizer(models.WordLevel({word: place for place, word in enumerate(_WORDS)}, unk_token="<unk>"))
+    model.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    model.decoder = decoders.Fuse()
+    model.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> $B </s>", special_tokens=[("<s>", 2), ("</s>", 3)]
+    )
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=model, model_max_length=LENGTH, pad_token="<pad>", unk_token="<unk>", bos_token="<s>",
+        eos_token="</s>", chat_template=TEMPLATE,
+    )  # fmt: skip
+
+
+def build(kind: Any) -> Any:
+    """A tokenizer, an image processor or a network of a class of transformers."""
+    name = kind.__name__
+    if "Tokeniz" in name or name in ("PythonBackend", "TokenizersBackend"):
+        return build_tokenizer()
+    if "Processor" in name or "FeatureExtractor" in name:
+        return kind()
+    name = _STAND_FOR.get(name, name)
+    kind = getattr(transformers, name, kind)
+    return kind(build_config(kind.config_class))
+
+
+_STAND_FOR = {
+    "PreTrainedModel": "Qwen3Model", "Gemma2PreTrainedModel": "Gemma2Model", "GemmaPreTrainedModel": "GemmaModel",
+}  # fmt: skip
+"""Classes of networks that stand for an abstract one."""
+
+
+def build_config(kind: Any) -> Any:
+    """A config whose sizes, and those of the configs in it, are small by their names."""
+    return kind(**_shrink(kind))
+
+
+def _shrink(kind: Any) -> dict[str, Any]:
+    default = kind()
+    small = {name: value for name, value in SIZES.items() if isinstance(getattr(default, name, None), int | list)}
+    for name, part in getattr(kind, "sub_configs", {}).items():
+        if isinstance(getattr(default, name, None), transformers.PreTrainedConfig):
+            small[name] = _shrink(type(getattr(default, name)))
+    return small
