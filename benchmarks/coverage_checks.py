@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
+from zeus_trt.errors import ZeusError
 from zeus_trt.export.settings import choose_settings
 from zeus_trt.runtime import accelerate
 from zeus_trt.runtime.pipelines.denoisers import check_single, find_denoisers
@@ -58,7 +59,7 @@ def _build(cls: type) -> tuple[Any, Any, dict[str, Any]]:
     failure = None
     for pipeline in components.build_pipelines(cls):
         try:
-            settings, _ = choose_settings(pipeline, [(SIZE, SIZE)])
+            settings = _choose_settings(pipeline)
             call = dataclasses.replace(settings.run, given={**settings.run.given, "num_inference_steps": STEPS})
             base = dict(settings.base)
             _run(pipeline, call, base)
@@ -67,6 +68,15 @@ def _build(cls: type) -> tuple[Any, Any, dict[str, Any]]:
             traceback.print_exc()
             failure = failure or error
     raise failure
+
+
+def _choose_settings(pipeline: Any) -> Any:
+    try:
+        return choose_settings(pipeline, [(SIZE, SIZE)])[0]
+    except ZeusError as error:
+        if not str(error).startswith("sizes:"):
+            raise
+        return choose_settings(pipeline)[0]
 
 
 def _run(pipeline: Any, call: Any, base: dict[str, Any]) -> list[Any]:

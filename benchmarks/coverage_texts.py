@@ -41,16 +41,29 @@ def build_tokenizer() -> Any:
     )  # fmt: skip
 
 
+def build_processor() -> Any:
+    """The tokenizer in the place of a processor of words and pictures: it serves prompts without pictures."""
+    tokenizer = build_tokenizer()
+    tokenizer.tokenizer = tokenizer
+    for name in ("image_token", "video_token"):
+        setattr(tokenizer, name, "<unk>")
+    return tokenizer
+
+
 def build(kind: Any) -> Any:
-    """A tokenizer, an image processor or a network of a class of transformers."""
+    """A tokenizer, an image processor or a network of a class of transformers, or of one that is like these."""
     name = kind.__name__
     if "Tokeniz" in name or name in ("PythonBackend", "TokenizersBackend"):
         return build_tokenizer()
+    if name in ("AutoProcessor", "ProcessorMixin") or name.endswith(("VLProcessor", "GlmImageProcessor")):
+        return build_processor()
+    if name == "CLIPProcessor":
+        return kind(transformers.CLIPImageProcessor(), build_tokenizer())
     if "Processor" in name or "FeatureExtractor" in name:
         return kind()
     name = _STAND_FOR.get(name, name)
     kind = getattr(transformers, name, kind)
-    return kind(build_config(kind.config_class))
+    return kind(build_config(kind.config_class)).eval()
 
 
 _STAND_FOR = {
