@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import itertools
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,12 +14,14 @@ import torch
 from torch.utils import _pytree as pytree
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.export import export_model
 from zeus_trt.export.settings import choose_settings
 from zeus_trt.runtime import accelerate
-from zeus_trt.runtime.pipelines.denoisers import check_single, find_denoisers
+from zeus_trt.runtime.pipelines.denoisers import find_denoisers
 
 STEPS = 8
 SIZE = 64
+MOST_BUILDS = 10
 ARGUMENTS = {"guidance_scale": 3.0}
 
 
@@ -27,7 +30,9 @@ def check(cls: type, stages: list[str], folder: Path) -> Iterator[dict[str, Any]
     found: dict[str, Any] = {}
     try:
         yield found
-        pipeline, call, base = _build(cls)
+        pipeline, settings, unseen = _build(cls)
+        call = dataclasses.replace(settings.run, given={**settings.run.given, "num_inference_steps": STEPS})
+        base = dict(settings.base)
         found["builds"] = True
         yield found
         plain = _run(pipeline, call, base)
@@ -45,8 +50,16 @@ def check(cls: type, stages: list[str], folder: Path) -> Iterator[dict[str, Any]
         yield found
         with accelerate(pipeline, ratio=2) as twin:
             _run(twin, call, base)
-        found["plan"], found["skips"] = twin.report.plan.steps if hasattr(twin.report.plan, "steps") else str(twin.report.plan), twin.report.nfe < full
+        found["plan"], found["skips"] = str(twin.report.plan), twin.report.nfe < full
         yield found
+        if "export" in stages:
+            bundle = _export(pipeline, settings, unseen, folder / "bundle")
+            found["exports"] = found["verified"] = True  # an export is compared with the network before it is kept
+            yield found
+            with accelerate(pipeline, ratio=0, engine=bundle) as twin:
+                compiled = _run(twin, call, base)
+            found["engine_error"] = _measure(compiled, plain)
+            found["engine"] = twin.report.nfe == full
     except BaseException as error:
         traceback.print_exc()
         found["reason"] = f"{type(error).__name__}: {error}".strip()[:600]
@@ -56,27 +69,44 @@ def check(cls: type, stages: list[str], folder: Path) -> Iterator[dict[str, Any]
 
 def _build(cls: type) -> tuple[Any, Any, dict[str, Any]]:
     """The first pipeline that runs, and how to call it."""
-    failure = None
-    for pipeline in components.build_pipelines(cls):
+    failures = []
+    for build in itertools.islice(components.list_builders(cls), MOST_BUILDS):
         try:
-            settings = _choose_settings(pipeline)
-            call = dataclasses.replace(settings.run, given={**settings.run.given, "num_inference_steps": STEPS})
-            base = dict(settings.base)
-            _run(pipeline, call, base)
-            return pipeline, call, base
+            pipeline = build()
+            settings, unseen = _choose_settings(pipeline)
+            _run(pipeline, settings.run, dict(settings.base))
+            return pipeline, settings, unseen
         except Exception as error:
             traceback.print_exc()
-            failure = failure or error
-    raise failure
+            failures.append(error)
+    raise failures[-1] if len(failures) == 1 else RuntimeError(" / ".join(dict.fromkeys(str(f)[-250:] for f in failures)))
+
+
+def _export(pipeline: Any, settings: Any, unseen: Any, output: Path) -> Any:
+    """A bundle of the denoiser, or of the first one of several."""
+    try:
+        return export_model(pipeline, output, settings=settings, unseen=unseen, steps=())
+    except ZeusError as error:
+        if not str(error).startswith("component:"):
+            raise
+        return export_model(
+            pipeline, output, settings=settings, unseen=unseen, steps=(), component=next(iter(find_denoisers(pipeline)))
+        )
+
+
+def _measure(one: list[torch.Tensor], two: list[torch.Tensor]) -> float:
+    """The largest error, relative to the largest value."""
+    pairs = [(a.double(), b.double()) for a, b in zip(one, two, strict=True) if a.numel()]
+    return max(float((a - b).abs().max() / b.abs().max().clamp(min=1e-12)) for a, b in pairs)
 
 
 def _choose_settings(pipeline: Any) -> Any:
     try:
-        return choose_settings(pipeline, [(SIZE, SIZE)])[0]
+        return choose_settings(pipeline, [(SIZE, SIZE)])
     except ZeusError as error:
         if not str(error).startswith("sizes:"):
             raise
-        return choose_settings(pipeline)[0]
+        return choose_settings(pipeline)
 
 
 def _run(pipeline: Any, call: Any, base: dict[str, Any]) -> list[Any]:

@@ -7,6 +7,7 @@ the plain pipeline runs is taken.
 
 # ruff: noqa: C408  (a config reads better as keywords)
 
+import functools
 import inspect
 import itertools
 import typing
@@ -61,8 +62,8 @@ def _refine(config: Mapping[str, Any]) -> dict[str, Any]:
 def _unets(beside: Mapping[str, Any]) -> list[dict[str, Any]]:
     if "text_encoder_2" in beside:
         return [_UNET_XL, dict(_UNET_XL, in_channels=2 * LATENT), dict(_UNET_XL, time_cond_proj_dim=16)]
-    simple = dict(_UNET, down_block_types=("SimpleCrossAttnDownBlock2D", "ResnetDownsampleBlock2D"), up_block_types=(
-        "ResnetUpsampleBlock2D", "SimpleCrossAttnUpBlock2D"), mid_block_type="UNetMidBlock2DSimpleCrossAttn",
+    simple = dict(_UNET, down_block_types=("ResnetDownsampleBlock2D", "SimpleCrossAttnDownBlock2D"), up_block_types=(
+        "SimpleCrossAttnUpBlock2D", "ResnetUpsampleBlock2D"), mid_block_type="UNetMidBlock2DSimpleCrossAttn",
         attention_head_dim=4, resnet_time_scale_shift="scale_shift", out_channels=2 * LATENT)  # fmt: skip
     pixels = dict(simple, in_channels=3, out_channels=6, encoder_hid_dim=WIDTH, encoder_hid_dim_type="text_proj")
     kandinsky2 = dict(simple, encoder_hid_dim=WIDTH, encoder_hid_dim_type="image_proj", addition_embed_type="image",
@@ -81,7 +82,7 @@ def _unets(beside: Mapping[str, Any]) -> list[dict[str, Any]]:
         _UNET, dict(_UNET, in_channels=9), dict(_UNET, in_channels=2 * LATENT), dict(_UNET, in_channels=5),
         dict(_UNET, time_cond_proj_dim=16),
         dict(_UNET, class_embed_type="simple_projection", projection_class_embeddings_input_dim=WIDTH,
-             class_embeddings_concat=True, cross_attention_dim=None),
+             class_embeddings_concat=True, cross_attention_dim=(None, None)),
         dict(_UNET, in_channels=2 * LATENT, out_channels=2 * LATENT + 1, time_cond_proj_dim=16),
     ]  # fmt: skip
 
@@ -144,9 +145,9 @@ MODELS: Mapping[str, Any] = {
     ],
     "FluxControlNetModel": dict(in_channels=4 * LATENT),
     "Flux2Transformer2DModel": [dict(_PACKED, axes_dims_rope=(4, 4, 4, 4), joint_attention_dim=3 * WIDTH)],
-    "BriaTransformer2DModel": dict(_PACKED), "OvisImageTransformer2DModel": dict(_PACKED, out_channels=4 * LATENT),
+    "BriaTransformer2DModel": dict(in_channels=4 * LATENT), "OvisImageTransformer2DModel": dict(_PACKED, out_channels=4 * LATENT),
     "LongCatImageTransformer2DModel": dict(_PACKED), "ChromaTransformer2DModel": dict(_PACKED),
-    "BriaFiboTransformer2DModel": [dict(_PACKED, joint_attention_dim=2 * WIDTH), dict(in_channels=48, out_channels=None)],
+    "BriaFiboTransformer2DModel": dict(in_channels=LATENT, joint_attention_dim=2 * WIDTH),
     "SD3Transformer2DModel": dict(sample_size=32, joint_attention_dim=2 * WIDTH, pooled_projection_dim=2 * WIDTH),
     "SD3ControlNetModel": dict(sample_size=32, joint_attention_dim=2 * WIDTH, pooled_projection_dim=2 * WIDTH,
                                extra_conditioning_channels=0),
@@ -323,29 +324,32 @@ SCHEDULERS: Mapping[str, Mapping[str, Any]] = {
 }  # fmt: skip
 
 
-def build_pipelines(cls: type) -> Iterator[Any]:
-    """Pipelines of a class, of other networks each; the weights are the same every time.
-
-    Raises:
-        Exception: What a component's class raises.
-    """
+def list_builders(cls: type) -> Iterator[Callable[[], Any]]:
+    """Ways to build a pipeline of a class, of other networks each; the weights are the same every time."""
     hints = typing.get_type_hints(cls.__init__)
     parameters = [p for p in inspect.signature(cls.__init__).parameters.values() if p.name != "self"]
     kinds = {p.name: _find_class(hints.get(p.name)) for p in parameters}
     choices = [list(_list_builders(p, kinds)) for p in parameters]
     for chosen in itertools.product(*choices):
-        torch.manual_seed(0)
-        parts = {p.name: make() for p, make in zip(parameters, chosen, strict=True) if make is not _leave_out}
-        pipeline = cls(**parts)
-        for part in {**vars(pipeline), **pipeline.components}.values():
-            if isinstance(part, torch.nn.Module):
-                _spread(part.eval())
-        pipeline.set_progress_bar_config(disable=True)
-        yield pipeline
+        makers = {p.name: make for p, make in zip(parameters, chosen, strict=True) if make is not _leave_out}
+        yield functools.partial(_build, cls, makers)
 
 
-class Passing(torch.nn.Module):
+def _build(cls: type, makers: Mapping[str, Callable[[], Any]]) -> Any:
+    torch.manual_seed(0)
+    pipeline = cls(**{name: make() for name, make in makers.items()})
+    for part in vars(pipeline).values():
+        if isinstance(part, torch.nn.Module):
+            _spread(part.eval())
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline
+
+
+class Passing:
     """A double of a safety checker that lets everything pass; the real one is not a part of diffusers."""
+
+    def to(self, *where: Any) -> "Passing":
+        return self
 
     def check_text_safety(self, prompt: str) -> bool:
         return True

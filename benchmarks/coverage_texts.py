@@ -63,7 +63,7 @@ def build(kind: Any) -> Any:
         return kind()
     name = _STAND_FOR.get(name, name)
     kind = getattr(transformers, name, kind)
-    return kind(build_config(kind.config_class)).eval()
+    return kind(build_config(kind.config_class, **_CHANGES.get(name, {}))).eval()
 
 
 _STAND_FOR = {
@@ -72,15 +72,25 @@ _STAND_FOR = {
 """Classes of networks that stand for an abstract one."""
 
 
-def build_config(kind: Any) -> Any:
+_CHANGES: Mapping[str, Mapping[str, Any]] = {
+    "Qwen3ForCausalLM": {"num_hidden_layers": 28}, "Mistral3ForConditionalGeneration": {"num_hidden_layers": 31},
+    "Qwen3VLForConditionalGeneration": {"num_hidden_layers": 36}, "Qwen3VLModel": {"num_hidden_layers": 36},
+}  # fmt: skip
+"""Further values by the name of a class: pipelines read the outputs of just these layers."""
+
+
+def build_config(kind: Any, **changes: Any) -> Any:
     """A config whose sizes, and those of the configs in it, are small by their names."""
-    return kind(**_shrink(kind))
+    return kind(**_shrink(kind, changes))
 
 
-def _shrink(kind: Any) -> dict[str, Any]:
+def _shrink(kind: Any, changes: Mapping[str, Any]) -> dict[str, Any]:
     default = kind()
-    small = {name: value for name, value in SIZES.items() if isinstance(getattr(default, name, None), int | list)}
+    values = {**SIZES, **changes}
+    small = {name: value for name, value in values.items() if isinstance(getattr(default, name, None), int | list)}
+    if "VLText" in kind.__name__ or "VLConfig" in kind.__name__:
+        small["rope_parameters"] = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]}
     for name, part in getattr(kind, "sub_configs", {}).items():
         if isinstance(getattr(default, name, None), transformers.PreTrainedConfig):
-            small[name] = _shrink(type(getattr(default, name)))
+            small[name] = _shrink(type(getattr(default, name)), {} if "vision" in name else changes)
     return small
