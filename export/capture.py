@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,8 +11,9 @@ import torch
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.axes import Slot, find_symbols, find_unit
 from zeus_trt.export.border import CONSTANT, Axes, Border, find_border
-from zeus_trt.export.denoisers import choose_denoiser, watch
+from zeus_trt.export.denoisers import choose_denoiser
 from zeus_trt.export.recorder import check_pipeline, find_denoiser
+from zeus_trt.export.residuals import find_residuals
 from zeus_trt.export.runs import Run, Settings, equal, find_moving_integers, measure, record_run, say_failure
 from zeus_trt.export.shape_probe import ShapeProbe
 from zeus_trt.runtime.bundle.tensor_spec import DTYPES, OUTPUT_NAME, SymbolSpec, TensorSpec, name_dtype
@@ -90,7 +91,8 @@ def capture(pipeline: Any, settings: Settings, component: str | None = None) -> 
     runs = [record_run(pipeline, component, settings, change, probe) for change in changes]
     content = record_run(pipeline, component, settings, settings.content, probe) if settings.content else None
     integers = find_moving_integers(runs)
-    latents, timestep = _find_moving_with_the_step(pipeline, settings, component, runs[0])
+    (latents, timestep), beside = _find_moving_with_the_step(pipeline, settings, component, runs[0])
+    residuals = [name for names in beside.values() for name in names]
     sizes = measure(runs, integers)
     found, slots = find_symbols(sizes, _name_settings(settings, sizes[latents, 0]))
     symbols = tuple(
@@ -103,10 +105,10 @@ def capture(pipeline: Any, settings: Settings, component: str | None = None) -> 
             "exporters take 1 for a constant. Raise it, or do not vary it."
         )
     first = runs[0].arguments
-    inputs = _describe_inputs(runs, content, {latents: LATENTS, timestep: TIMESTEP}, slots)
+    inputs = _describe_inputs(runs, content, {latents: LATENTS, timestep: TIMESTEP}, slots, residuals)
     axes = _find_axes(runs[0], inputs[0], slots)
     learns = str(getattr(pipeline.scheduler, "config", {}).get("variance_type", "")).startswith("learned")
-    border = find_border((latents, timestep), axes, runs[0].scales[timestep], learns_variance=learns)
+    border = find_border((latents, timestep), axes, runs[0].scales[timestep], learns_variance=learns, beside=[*beside])
     return Capture(
         component=component,
         denoiser=denoiser,
@@ -142,9 +144,10 @@ def _find_axes(run: Run, latents: TensorSpec, slots: Mapping[Slot, str]) -> Axes
 
 
 def _describe_inputs(
-    runs: Sequence[Run], content: Run | None, moving: Mapping[str, str], slots: Mapping[Slot, str]
+    runs: Sequence[Run], content: Run | None, moving: Mapping[str, str], slots: Mapping[Slot, str],
+    residuals: Collection[str] = (),
 ) -> tuple[TensorSpec, ...]:
-    """The inputs, those of ``moving`` first, with their roles."""
+    """The inputs, those of ``moving`` first, with their roles; ``residuals`` are conditioning."""
     first = runs[0].arguments
     found: list[TensorSpec] = []
     for name in (*moving, *(name for name in first.leaves if name not in moving)):
@@ -153,7 +156,8 @@ def _describe_inputs(
             found.append(TensorSpec(name, "int64", (), SIZE, slots[name, None]))
         elif isinstance(leaf, torch.Tensor):
             axes = _name_axes(name, leaf.shape, slots)
-            role = moving.get(name) or _find_role(name, runs, content, set(axes) - set(found[0].axes[:1]))
+            role = moving.get(name) or (CONDITIONING if name in residuals else "")
+            role = role or _find_role(name, runs, content, set(axes) - set(found[0].axes[:1]))
             found.append(TensorSpec(name, _choose_dtype(name, leaf, role), axes, role))
     found[1] = replace(found[1], axes=(*found[0].axes[:1], *found[1].axes[1:]))
     return tuple(found)
@@ -180,24 +184,27 @@ def _cross(inputs: Sequence[TensorSpec], border: Border, axes: Axes, latents: to
     return replace(inputs[0], axes=axes.state), inputs[1], constant, *inputs[2:]
 
 
-def _find_moving_with_the_step(pipeline: Any, settings: Settings, component: str, run: Run) -> tuple[str, str]:
-    """Names of the latents and of the timestep: all that changes with the step."""
+def _find_moving_with_the_step(
+    pipeline: Any, settings: Settings, component: str, run: Run
+) -> tuple[tuple[str, str], dict[str, list[str]]]:
+    """Names of the latents and of the timestep, and of what else changes with the step, by the network it comes from."""
     by_rank = sorted(run.changing, key=lambda name: -run.arguments.leaves[name].ndim)
+    beside: dict[str, list[str]] = {}
+    if len(by_rank) > 2:
+        found = find_residuals(pipeline, component, settings)
+        beside = {network: names for network, names in found.items() if names}
+        by_rank = [name for name in by_rank if not any(name in names for names in beside.values())]
     if len(by_rank) == 2:
-        return by_rank[0], by_rank[1]
+        return (by_rank[0], by_rank[1]), beside
     if len(by_rank) < 2:
         raise ZeusError(
             f"denoiser: got {by_rank[0] if by_rank else 'nothing'} changing with the step; expected latents and a "
             "timestep. Run the pipeline with three steps or more."
         )
-    with say_failure(settings.base):
-        called = watch(pipeline, lambda proxy: settings.run(proxy, **settings.base)).called
-    others = [name for name in called if name != component]
-    source = f", some of them from {' and '.join(others)}, which runs at every step too" if others else ""
     names = ", ".join(by_rank[:3]) + (f" and {len(by_rank) - 3} more" if len(by_rank) > 3 else "")
     raise ZeusError(
-        f"denoiser: got {names} changing with the step{source}; expected latents and one timestep, since a skipped "
-        f"step has no other inputs. Export the pipeline without {' and '.join(others) or 'what changes them'}."
+        f"denoiser: got {names} changing with the step; expected latents and one timestep, beside what other networks "
+        "make at each step, since a skipped step has no other inputs. Export the pipeline without what changes them."
     )
 
 
