@@ -2,10 +2,11 @@
 
 Each class is built of tiny random components (coverage_components.py) and tried in a process of its own.
 
-python benchmarks/coverage.py [--only NAME ...] [--stages twin export] [-o results/coverage.json] [--table docs/coverage.md]
+python benchmarks/coverage.py [--only NAME ...] [--stages twin export] [--resume]
 """
 
 import argparse
+import importlib.metadata
 import inspect
 import json
 import os
@@ -18,8 +19,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import coverage_checks as checks
+import coverage_table as table
 import diffusers
 import torch
+
+
+HERE = Path(__file__).parent
 
 
 def list_classes() -> list[type]:
@@ -69,14 +74,35 @@ def main() -> None:
     parser.add_argument("--after", default="", help="a name: classes after it alone")
     parser.add_argument("--stages", nargs="*", default=["twin", "export"], choices=["twin", "export"])
     parser.add_argument("--seconds", type=int, default=120, help="limit per class")
-    parser.add_argument("-o", "--output", type=Path, default=Path(__file__).parent / "results" / "coverage.json")
+    parser.add_argument("--resume", action="store_true", help="leave out classes that were tried at these stages")
+    parser.add_argument("-o", "--output", type=Path, default=HERE / "results" / "coverage.json")
+    parser.add_argument("--table", type=Path, default=HERE.parent / "docs" / "coverage.md")
     asked = parser.parse_args()
     known = json.loads(asked.output.read_text()) if asked.output.exists() else {"classes": {}}
-    classes = [c for c in list_classes() if c.__name__ > asked.after and (not asked.only or any(part in c.__name__ for part in asked.only))]
+    classes, names = list_classes(), [cls.__name__ for cls in list_classes()]
+    known["classes"] = {name: found for name, found in known["classes"].items() if name in names}
     for cls in classes:
-        known["classes"][cls.__name__] = found = try_class(cls, asked.stages, asked.seconds)
-        asked.output.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
-        print(cls.__name__, found, file=sys.stderr, flush=True)
+        name = cls.__name__
+        is_left = not {*asked.stages} <= {*known["classes"].get(name, {}).get("stages", ())}
+        if name <= asked.after or (asked.only and not any(part in name for part in asked.only)):
+            continue
+        if asked.resume and not is_left:
+            continue
+        known["classes"][name] = found = {**try_class(cls, asked.stages, asked.seconds), "stages": asked.stages}
+        print(name, found, file=sys.stderr, flush=True)
+        write(known, asked)
+    print(json.dumps(write(known, asked)))
+
+
+def write(known: dict[str, Any], asked: argparse.Namespace) -> dict[str, int]:
+    """Writes the results and the table; returns the counts."""
+    packages = ("diffusers", "transformers", "torch", "onnxruntime", "zeus-trt")
+    known["versions"] = {name: importlib.metadata.version(name) for name in packages}
+    known["command"] = f"python benchmarks/coverage.py --seconds {asked.seconds}"
+    known["counts"] = counts = table.count(known["classes"])
+    asked.output.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+    asked.table.write_text(table.write(known))
+    return counts
 
 
 if __name__ == "__main__":

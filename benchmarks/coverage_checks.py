@@ -2,7 +2,9 @@
 
 import copy
 import dataclasses
+import inspect
 import itertools
+import math
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,8 +33,7 @@ def check(cls: type, stages: list[str], folder: Path) -> Iterator[dict[str, Any]
     try:
         yield found
         pipeline, settings, unseen = _build(cls)
-        call = dataclasses.replace(settings.run, given={**settings.run.given, "num_inference_steps": STEPS})
-        base = dict(settings.base)
+        call, base = _lengthen(cls, settings.run), dict(settings.base)
         found["builds"] = True
         yield found
         plain = _run(pipeline, call, base)
@@ -74,12 +75,31 @@ def _build(cls: type) -> tuple[Any, Any, dict[str, Any]]:
         try:
             pipeline = build()
             settings, unseen = _choose_settings(pipeline)
-            _run(pipeline, settings.run, dict(settings.base))
-            return pipeline, settings, unseen
+            return pipeline, _open_output(pipeline, settings), unseen
         except Exception as error:
             traceback.print_exc()
             failures.append(error)
     raise failures[-1] if len(failures) == 1 else RuntimeError(" / ".join(dict.fromkeys(str(f)[-250:] for f in failures)))
+
+
+def _lengthen(cls: type, call: Any) -> Any:
+    """The call with as many steps as leave ``STEPS`` of them at the strength of an image's change."""
+    takes = inspect.signature(cls.__call__).parameters
+    strength = takes["strength"].default if "strength" in takes else None
+    steps = math.ceil(STEPS / strength) if isinstance(strength, float) and 0 < strength <= 1 else STEPS
+    given = {"num_inference_steps": steps} if "num_inference_steps" in takes else {}
+    return dataclasses.replace(call, given={**call.given, **given})
+
+
+def _open_output(pipeline: Any, settings: Any) -> Any:
+    """Settings with which the pipeline runs to its end: not every one takes ``latent`` for its output."""
+    bare = {name: value for name, value in settings.base.items() if name != "output_type"}
+    try:
+        _run(pipeline, settings.run, dict(settings.base))
+    except ValueError:
+        _run(pipeline, settings.run, bare)
+        return dataclasses.replace(settings, base=bare)
+    return settings
 
 
 def _export(pipeline: Any, settings: Any, unseen: Any, output: Path) -> Any:
