@@ -10,6 +10,7 @@ the plain pipeline runs is taken.
 import functools
 import inspect
 import itertools
+import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -324,12 +325,21 @@ SCHEDULERS: Mapping[str, Mapping[str, Any]] = {
 }  # fmt: skip
 
 
+ARGUMENTS: Mapping[str, Any] = {
+    "default_denoising_steps": 8, "default_processing_resolution": 64, "resolution": 64, 
+}  # fmt: skip
+"""Values of constructor parameters that are no components."""
+
+
 def list_builders(cls: type) -> Iterator[Callable[[], Any]]:
     """Ways to build a pipeline of a class, of other networks each; the weights are the same every time."""
     hints = typing.get_type_hints(cls.__init__)
     parameters = [p for p in inspect.signature(cls.__init__).parameters.values() if p.name != "self"]
-    kinds = {p.name: _find_class(hints.get(p.name)) for p in parameters}
-    choices = [list(_list_builders(p, kinds)) for p in parameters]
+    options = {p.name: _list_classes(hints.get(p.name)) for p in parameters}
+    kinds = {name: found[0] for name, found in options.items()}
+    choices = [
+        [make for kind in options[p.name] for make in _list_builders(p, {**kinds, p.name: kind})] for p in parameters
+    ]
     for chosen in itertools.product(*choices):
         makers = {p.name: make for p, make in zip(parameters, chosen, strict=True) if make is not _leave_out}
         yield functools.partial(_build, cls, makers)
@@ -362,11 +372,13 @@ def _leave_out() -> None:
     """A parameter keeps its default."""
 
 
-def _find_class(hint: Any) -> Any:
-    """The first class of an annotation."""
-    while (inner := typing.get_args(hint)) and not isinstance(hint, type):
-        hint = inner[0]
-    return hint
+def _list_classes(hint: Any) -> list[Any]:
+    """The classes that an annotation names, but for lists of them."""
+    if isinstance(hint, types.GenericAlias) or hint is type(None):
+        return []
+    inner = [kind for part in typing.get_args(hint) for kind in _list_classes(part)]
+    known = [kind for kind in inner if kind.__module__.startswith(("diffusers", "transformers"))]
+    return known or inner[:1] or [hint]
 
 
 def _list_builders(parameter: inspect.Parameter, kinds: Mapping[str, Any]) -> Iterator[Callable[[], Any]]:
@@ -378,6 +390,8 @@ def _list_builders(parameter: inspect.Parameter, kinds: Mapping[str, Any]) -> It
         yield Passing
     elif name in ("safety_checker", "watermarker"):
         yield lambda: None
+    elif name in ARGUMENTS:
+        yield lambda: ARGUMENTS[name]
     elif kind in (bool, int, float, str) or kind is None:
         yield _leave_out
     elif not isinstance(kind, type):

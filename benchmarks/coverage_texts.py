@@ -63,7 +63,8 @@ def build(kind: Any) -> Any:
         return kind()
     name = _STAND_FOR.get(name, name)
     kind = getattr(transformers, name, kind)
-    return kind(build_config(kind.config_class, **_CHANGES.get(name, {}))).eval()
+    config = transformers.CLIPVisionConfig if name == "PaintByExampleImageEncoder" else kind.config_class
+    return kind(build_config(config, **_CHANGES.get(name, {}))).eval()
 
 
 _STAND_FOR = {
@@ -73,7 +74,8 @@ _STAND_FOR = {
 
 
 _CHANGES: Mapping[str, Mapping[str, Any]] = {
-    "Qwen3ForCausalLM": {"num_hidden_layers": 28}, "Mistral3ForConditionalGeneration": {"num_hidden_layers": 31},
+    "MultilingualCLIP": {"transformerDimSize": WIDTH, "imageDimSize": WIDTH},
+    "T5GemmaEncoderModel": {"is_encoder_decoder": False}, "Qwen3ForCausalLM": {"num_hidden_layers": 28}, "Mistral3ForConditionalGeneration": {"num_hidden_layers": 31},
     "Qwen3VLForConditionalGeneration": {"num_hidden_layers": 36}, "Qwen3VLModel": {"num_hidden_layers": 36},
 }  # fmt: skip
 """Further values by the name of a class: pipelines read the outputs of just these layers."""

@@ -229,6 +229,11 @@ class _Accelerated(Proxy):
 
     def step(self, scheduler: Any, own_step: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         arguments = bind(inspect.signature(type(scheduler).step), scheduler, *args, **kwargs)
+        if not {"model_output", "timestep"} <= arguments.keys():
+            raise ZeusError(
+                f"scheduler: got a {self._class.__name__} whose scheduler steps with {', '.join(arguments)}; expected "
+                "one that steps with a model_output at a timestep. It cannot be accelerated: run it as it is."
+            )
 
         def count() -> int:
             return count_evaluations(scheduler, arguments["timestep"], self._own.get("_num_timesteps"))
