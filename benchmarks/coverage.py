@@ -23,7 +23,6 @@ import coverage_table as table
 import diffusers
 import torch
 
-
 HERE = Path(__file__).parent
 
 

@@ -5,11 +5,12 @@ from typing import Any
 
 _HEAD = """# Which pipelines of diffusers work
 
-Made by `python benchmarks/coverage.py`: do not edit it. Every pipeline class that diffusers {diffusers} exports is built of
-tiny random components (`benchmarks/coverage_components.py`) and run for 8 steps. *Twin*: `accelerate(pipeline, ratio=0)`
-gives the pipeline's result to the bit. *Skips*: with `ratio=2` the denoiser is called at fewer steps. *Export*: the denoiser
-becomes a graph that is compared with the network at sizes that the export never saw. *Engine*: the twin runs with that graph
-in ONNX Runtime; the number is the largest error of the whole run's result, relative to its largest value. A dash: not tried.
+Made by `python benchmarks/coverage.py`: do not edit it. Every pipeline class that diffusers {diffusers} exports is
+built of tiny random components (`benchmarks/coverage_models.py`) and run for 8 steps. *Twin*: `accelerate` at ratio 0
+gives the pipeline's result to the bit. *Skips*: at ratio 2 the denoiser is called at fewer steps.
+*Export*: the denoiser becomes a graph, compared with the network at sizes that the export never saw. *Engine*: the twin
+runs with that graph in ONNX Runtime; the number is the largest error of the whole run's result, relative to its
+largest value. A dash: not tried.
 
 {counts}
 
@@ -27,10 +28,12 @@ def has_loop(found: Mapping[str, Any]) -> bool:
 
 
 _NO_LOOP = (
-    "made of the pipelines", "expected a diffusers pipeline with a scheduler", "OnnxStable", "expected a diffusers pipeline "
+    "made of the pipelines", "expected a diffusers pipeline with a scheduler", "OnnxStable",
+        "expected a diffusers pipeline "
     "with a scheduler and a denoiser",
 )  # fmt: skip
-"""What is said of classes that are made of whole pipelines, have no scheduler, or hold ONNX graphs in place of networks."""
+"""What is said of classes that are made of whole pipelines, have no scheduler,
+    or hold ONNX graphs in place of networks."""
 
 
 def count(classes: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:

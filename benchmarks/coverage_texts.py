@@ -8,6 +8,7 @@ from typing import Any
 import transformers
 
 WIDTH = 32  # of every embedding
+LATENT = 4  # channels of latents
 LENGTH = 77  # of prompts, in tokens
 _WORDS = ("<pad>", "<unk>", "<s>", "</s>", *string.printable)
 VOCABULARY = 256
@@ -15,7 +16,8 @@ VOCABULARY = 256
 SIZES: Mapping[str, Any] = {
     "vocab_size": VOCABULARY, "hidden_size": WIDTH, "d_model": WIDTH, "projection_dim": WIDTH, "d_ff": 32, "d_kv": 16,
     "intermediate_size": 32, "num_hidden_layers": 2, "num_layers": 2, "num_attention_heads": 2, "num_heads": 2,
-    "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 4096, "n_embd": WIDTH, "n_layer": 1, "n_head": 2,
+    "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 4096, "n_embd": WIDTH, "n_layer": 1,
+        "n_head": 2,
     "depth": 1, "out_hidden_size": WIDTH, "embed_dim": WIDTH, "bos_token_id": 2, "eos_token_id": 3, "pad_token_id": 0,
     "decoder_start_token_id": 0,
 }  # fmt: skip
@@ -75,7 +77,8 @@ _STAND_FOR = {
 
 _CHANGES: Mapping[str, Mapping[str, Any]] = {
     "MultilingualCLIP": {"transformerDimSize": WIDTH, "imageDimSize": WIDTH},
-    "T5GemmaEncoderModel": {"is_encoder_decoder": False}, "Qwen3ForCausalLM": {"num_hidden_layers": 28}, "Mistral3ForConditionalGeneration": {"num_hidden_layers": 31},
+    "SmolLM3ForCausalLM": {"vocab_size": 128256}, "T5GemmaEncoderModel": {"is_encoder_decoder": False},
+        "Qwen3ForCausalLM": {"num_hidden_layers": 28}, "Mistral3ForConditionalGeneration": {"num_hidden_layers": 31},
     "Qwen3VLForConditionalGeneration": {"num_hidden_layers": 36}, "Qwen3VLModel": {"num_hidden_layers": 36},
 }  # fmt: skip
 """Further values by the name of a class: pipelines read the outputs of just these layers."""
@@ -92,7 +95,7 @@ def _shrink(kind: Any, changes: Mapping[str, Any]) -> dict[str, Any]:
     small = {name: value for name, value in values.items() if isinstance(getattr(default, name, None), int | list)}
     if "VLText" in kind.__name__ or "VLConfig" in kind.__name__:
         small["rope_parameters"] = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]}
-    for name, part in getattr(kind, "sub_configs", {}).items():
+    for name in getattr(kind, "sub_configs", {}):
         if isinstance(getattr(default, name, None), transformers.PreTrainedConfig):
             small[name] = _shrink(type(getattr(default, name)), {} if "vision" in name else changes)
     return small

@@ -144,7 +144,10 @@ def _find_axes(run: Run, latents: TensorSpec, slots: Mapping[Slot, str]) -> Axes
 
 
 def _describe_inputs(
-    runs: Sequence[Run], content: Run | None, moving: Mapping[str, str], slots: Mapping[Slot, str],
+    runs: Sequence[Run],
+    content: Run | None,
+    moving: Mapping[str, str],
+    slots: Mapping[Slot, str],
     residuals: Collection[str] = (),
 ) -> tuple[TensorSpec, ...]:
     """The inputs, those of ``moving`` first, with their roles; ``residuals`` are conditioning."""
@@ -187,7 +190,7 @@ def _cross(inputs: Sequence[TensorSpec], border: Border, axes: Axes, latents: to
 def _find_moving_with_the_step(
     pipeline: Any, settings: Settings, component: str, run: Run
 ) -> tuple[tuple[str, str], dict[str, list[str]]]:
-    """Names of the latents and of the timestep, and of what else changes with the step, by the network it comes from."""
+    """Names of the latents, the timestep, and what else changes with the step, by the network that it comes from."""
     by_rank = sorted(run.changing, key=lambda name: -run.arguments.leaves[name].ndim)
     beside: dict[str, list[str]] = {}
     if len(by_rank) > 2:

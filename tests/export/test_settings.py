@@ -180,7 +180,7 @@ def of_missing_module(self, prompt, num_inference_steps=3):
 
 
 def test_the_package_of_a_missing_name_is_named():
-    with pytest.raises(ZeusError, match="uses the package missing_vision; .* pip install missing_vision"):
+    with pytest.raises(ZeusError, match=r"uses the package missing_vision; .* pip install missing_vision"):
         choose_settings(make_pipeline(of_missing_vision))
     with pytest.raises(MissingArgument, match="name 'Processor' is not defined"):
         choose_settings(make_pipeline(of_missing_module))
@@ -208,7 +208,8 @@ def test_image_to_image_runs_enough_steps_at_its_own_strength():
     ("name", "kind"),
     [
         ("image", "picture"), ("control_image", "picture"), ("reference_images", "picture"), ("mask_image", "mask"),
-        ("original_image", "picture"), ("original_size", None), ("mask", "mask"), ("video", "video"), ("control_video", "video"), ("conditioning_frames", "video"),
+        ("original_image", "picture"), ("original_size", None),
+        ("mask", "mask"), ("video", "video"), ("control_video", "video"), ("conditioning_frames", "video"),
         ("mask_video", "mask video"), ("image_embeds", "embedding"), ("audio", "sound"), ("prompt_2", "words"),
         ("num_frames", None), ("latents", None), ("ip_adapter_image", None), ("image_latents", None), ("dial", None),
     ],

@@ -375,8 +375,8 @@ def test_adapters_are_managed_through_either():
 def test_a_scheduler_that_steps_without_a_timestep_is_refused():
     """KarrasVe steps from one sigma to the next: its pipeline runs, its twin says why it does not."""
     unet = diffusers.UNet2DModel(
-        sample_size=8, block_out_channels=(8,), norm_num_groups=4, layers_per_block=1, down_block_types=("DownBlock2D",),
-        up_block_types=("UpBlock2D",),
+        sample_size=8, block_out_channels=(8,), norm_num_groups=4, layers_per_block=1,
+        down_block_types=("DownBlock2D",), up_block_types=("UpBlock2D",),
     )  # fmt: skip
     pipeline = diffusers.KarrasVePipeline(unet, diffusers.KarrasVeScheduler())
     pipeline.set_progress_bar_config(disable=True)
