@@ -7,13 +7,14 @@ have, and there is one shape. ``zeus_trt.serving.call_queue.CallQueue`` decides 
 the batcher. Requests arrive at random (Poisson), or all at once. Rates and times are of the middle of the run: the
 first and the last fifth of the requests are dropped.
 
-With ``--check`` it measures a and b here, from batchers with one and with ``max_rows`` requests at r = 0, and compares
-its time of 32 mixed requests with that of a batcher, and its times of requests that arrive at random, at half of the
-rate that the batcher reached with these.
+``--requests 32`` is a closed set; with ``--clients 32`` it is a closed loop: each client sends its next request when
+its last one is done. ``calls_over_rows`` is the number of calls over the least for so many rows; no order can be below
+``longest_over_rows``, the longest request alone.
 
 - ``serial``: one request at a time on each engine.
 - ``equal plans``: batches of waiting requests of equal plan and steps, oldest first; each runs to its end.
 - ``full``: the batcher, nothing skipped.
+- ``oldest first``: the batcher, but a call that is critical (``CallQueue``) does not go before older ones.
 - ``batcher``: the batcher.
 
 The last line is one JSON object.
@@ -22,30 +23,45 @@ The last line is one JSON object.
 import heapq
 import itertools
 import json
+import math
 import random
-import tempfile
-import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from statistics import median
+from typing import Any
 
 import click
-import torch
 
-from serving import MODEL, SimulatedEngine, run_batcher
-from zeus_trt.export import export_model
-from zeus_trt.machine import describe_machine
-from zeus_trt.runtime import Bundle, OnnxRuntimeEngine, Session
-from zeus_trt.serving import Batcher
 from zeus_trt.serving.call_queue import CallQueue
 from zeus_trt.serving.waiting_call import Caller, Part, WaitingCall
 from zeus_trt.zeus_graph import Plan
 
 MIXES = {"r = 0, 2, 3, 4": (0, 2, 3, 4), "r = 2, 3, 4": (2, 3, 4), "r = 0, 4": (0, 4), "r = 3": (3,)}
-WAYS = ("serial", "equal plans", "full", "batcher")
+WAYS = ("serial", "equal plans", "full", "oldest first", "batcher")
 STEPS = 50
-OPEN_MIX, OPEN_COUNT = "r = 0, 2, 3, 4", 80  # of the arrivals of --check
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is simulated: engines, and how requests arrive.
+
+    Args:
+        a, b: Seconds of a call of the engine, and of each of its rows.
+        gpus: Number of engines.
+        rate: Requests per second.
+        clients: How many send their next request when their last one is done; None for arrivals at ``rate``.
+        requests: How many in all.
+        max_rows, max_wait: As in ``Batcher``.
+    """
+
+    a: float = 0.010
+    b: float = 0.001
+    gpus: int = 1
+    rate: float = math.inf
+    clients: int | None = None
+    requests: int = 1000
+    max_rows: int = 8
+    max_wait: float = 0.02
 
 
 @dataclass(eq=False)
@@ -53,8 +69,16 @@ class Request(Caller):
     """A request: when it arrives, how many calls it makes, and when it is done."""
 
     arrived: float
-    calls_left: int
+    num_calls: int
+    is_dated: bool = False
     done: float = field(default=0.0, init=False)
+
+    def __post_init__(self) -> None:
+        self.calls_left = self.num_calls
+
+    @property
+    def has_deadline(self) -> bool:
+        return self.is_dated
 
 
 @dataclass
@@ -67,23 +91,26 @@ class Engine:
     active: int = 0
     is_busy: bool = False
     load: int = 0
+    calls: int = 0
     rows: int = 0
-    slots: int = 0
 
 
 class Simulation:
     """Requests on engines, in virtual time."""
 
-    def __init__(self, way: str, a: float, b: float, gpus: int, max_rows: int, max_wait: float):
-        self.way, self.a, self.b, self.max_rows = way, a, b, max_rows
-        most = {"serial": 1, "equal plans": max_rows}.get(way, 2 * max_rows)
-        self.engines = [Engine(most, CallQueue(max_wait)) for _ in range(gpus)]
+    def __init__(self, way: str, case: Case, cost: Callable[[int], float] | None = None):
+        self.way, self.max_rows = way, case.max_rows
+        self.cost = cost or (lambda rows: case.a + case.b * rows)
+        most = {"serial": 1, "equal plans": case.max_rows}.get(way, 2 * case.max_rows)
+        self.engines = [Engine(most, CallQueue(case.max_wait)) for _ in range(case.gpus)]
+        self.following: deque[Request] = deque()
         self.events: list = []
         self.numbers = itertools.count()
 
-    def run(self, requests: list[Request]) -> None:
-        """Runs all to their ends."""
-        for request in requests:
+    def run(self, requests: list[Request], clients: int | None = None) -> None:
+        """Runs all to their ends; clients send the next one when their last one is done, else all arrive in time."""
+        self.following = deque(requests[clients:] if clients else ())
+        for request in requests[:clients]:
             self._push(request.arrived, self._arrive, request)
         while self.events:
             now, _, act, *rest = heapq.heappop(self.events)
@@ -123,8 +150,8 @@ class Simulation:
             return
         if parts := engine.queue.take(now):
             engine.is_busy = True
-            engine.rows, engine.slots = engine.rows + len(parts), engine.slots + self.max_rows
-            self._push(now + self.a + self.b * len(parts), self._answer, engine, parts)
+            engine.calls, engine.rows = engine.calls + 1, engine.rows + len(parts)
+            self._push(now + self.cost(len(parts)), self._answer, engine, parts)
         elif (change := engine.queue.next_change()) is not None and change > now:
             self._push(change, self._dispatch, engine)
 
@@ -137,126 +164,57 @@ class Simulation:
                 self._call(now, engine, request)
             else:
                 request.done, engine.active = now, engine.active - 1
+                if self.following:
+                    self.following[0].arrived = now
+                    self._push(now, self._arrive, self.following.popleft())
         self._begin(now, engine)
         self._dispatch(now, engine)
 
 
-def draw(mix: str, rate: float, count: int, is_full: bool = False, seed: int = 0) -> list[Request]:
+def draw(mix: str, rate: float, count: int, way: str, seed: int = 0) -> list[Request]:
     """Poisson arrivals; with an infinite rate all are there at once."""
     dice, now, made = random.Random(seed), 0.0, []
     for _ in range(count):
-        now += dice.expovariate(rate) if rate < float("inf") else 0.0
+        now += dice.expovariate(rate) if rate < math.inf else 1e-6
         ratio = dice.choice(MIXES[mix])
-        made.append(Request(now, Plan.uniform(STEPS, 0 if is_full else ratio).nfe))
+        made.append(Request(now, Plan.uniform(STEPS, 0 if way == "full" else ratio).nfe, way == "oldest first"))
     return made
 
 
-def measure(
-    way: str, mix: str, rate: float, count: int, a: float, b: float, gpus: int, max_rows: int, wait: float
-) -> dict:
-    """Throughput, latencies and batch fill of the middle of a run."""
-    requests = draw(mix, rate, count, is_full=way == "full")
-    simulation = Simulation(way, a, b, gpus, max_rows, wait)
-    simulation.run(requests)
+def measure(case: Case, way: str, mix: str) -> dict:
+    """Throughput, latencies and calls of a run."""
+    requests = draw(mix, case.rate, case.requests, way)
+    simulation = Simulation(way, case)
+    simulation.run(requests, case.clients)
     ends = sorted(one.done for one in requests)
-    fifth = count // 5
-    took = sorted(one.done - one.arrived for one in requests[fifth:-fifth])
+    fifth = case.requests // 5
+    took = sorted(one.done - one.arrived for one in requests[fifth : case.requests - fifth])
+    calls, rows = (sum(getattr(one, name) for one in simulation.engines) for name in ("calls", "rows"))
+    longest = max(one.num_calls for one in requests)
     return {
         "way": way,
         "requests_per_second": (len(ends) - 2 * fifth) / (ends[-fifth - 1] - ends[fifth - 1]),
         "p50": took[len(took) // 2],
         "p99": took[int(len(took) * 0.99)],
-        "fill": sum(one.rows for one in simulation.engines) / sum(one.slots for one in simulation.engines),
+        "fill": rows / calls / case.max_rows,
+        "calls_over_rows": calls / -(-rows // case.max_rows),
+        "longest_over_rows": longest / -(-rows // case.max_rows),
     }
 
 
-def serve_arrivals(session: Session, requests: list[Request], max_rows: int, is_full: bool) -> dict:
-    """Requests that arrive at random at a batcher, which runs here: how long they took."""
-    ratios = {Plan.uniform(STEPS, ratio).nfe: ratio for ratio in MIXES[OPEN_MIX]}
-    with Batcher(session, max_rows=max_rows, max_queue=len(requests)) as batcher:
-        begin, futures = time.monotonic(), []
-        for number, one in enumerate(requests):
-            time.sleep(max(0.0, begin + one.arrived - time.monotonic()))
-            future = batcher.submit(
-                {"class_labels": torch.tensor([number % 10])},
-                num_steps=STEPS,
-                ratio=0 if is_full else ratios[one.calls_left],
-                seed=number,
-            )
-            future.add_done_callback(lambda done, one=one: setattr(one, "done", time.monotonic() - begin))
-            futures.append(future)
-        for future in futures:
-            future.result()
-    return summarize([one.done - one.arrived for one in requests])
-
-
-def summarize(seconds: list[float]) -> dict:
-    """Median and p90 of a few requests."""
-    took = sorted(seconds)
-    return {"p50": round(took[len(took) // 2], 3), "p90": round(took[int(len(took) * 0.9)], 3)}
-
-
-def check(session: Session, max_rows: int) -> dict:
-    """How long 32 requests take in a batcher and in the model, whose a and b are those of other runs here."""
-
-    def serve(ratios: list[int]) -> float:
-        asked = [{"num_steps": STEPS, "ratio": ratio} for ratio in ratios]
-        begin = time.perf_counter()
-        run_batcher(session, asked, max_rows)
-        return time.perf_counter() - begin
-
-    mixed = [0, 2, 3, 4] * 8
-    serve(mixed)  # traces the solver
-    one, many = (median(serve([0] * count) / STEPS for _ in range(3)) for count in (1, max_rows))
-    b = (many - one) / (max_rows - 1)
-    simulation = Simulation("batcher", one - b, b, 1, max_rows, 0.02)
-    requests = [Request(0.0, Plan.uniform(STEPS, ratio).nfe) for ratio in mixed]
-    simulation.run(requests)
-    model, real = max(request.done for request in requests), sorted(serve(mixed) for _ in range(5))
-    rate = len(mixed) / real[2] / 2
-    arrivals = {}
-    for way in ("full", "batcher"):
-        requests = draw(OPEN_MIX, rate, OPEN_COUNT, is_full=way == "full")
-        modelled = Simulation(way, one - b, b, 1, max_rows, 0.02)
-        modelled.run(requests)
-        here = serve_arrivals(session, draw(OPEN_MIX, rate, OPEN_COUNT), max_rows, is_full=way == "full")
-        arrivals[way] = {"model": summarize([request.done - request.arrived for request in requests]), "here": here}
-    return {
-        "arrivals_per_second": round(rate, 3), "arrivals": arrivals,
-        "engine": session.backend, "a": one - b, "b": b, "model_seconds": model,
-        "seconds": [real[0], real[2], real[-1]], "model_over_real": round(model / real[2], 3),
-    }  # fmt: skip
-
-
-def check_here(max_rows: int) -> list[dict]:
-    """``check`` with an engine that sleeps, and with the digits in ONNX Runtime."""
-    with tempfile.TemporaryDirectory() as folder:
-        bundle = Bundle.open(export_model(MODEL, Path(folder) / "digits").path)
-        engines = (SimulatedEngine(), OnnxRuntimeEngine(bundle.graph()))
-        return [check(Session(bundle, engine=engine), max_rows) for engine in engines]
-
-
 @click.command()
-@click.option("--check", "is_check", is_flag=True, help="Compare with real batchers here.")
 @click.option("--a", default=0.010, show_default=True, help="Seconds of a call.")
 @click.option("--b", default=0.001, show_default=True, help="Seconds of each of its rows.")
 @click.option("--gpus", default=1, show_default=True)
 @click.option("--rate", default=float("inf"), show_default=True, help="Requests per second; all at once by default.")
-@click.option("--requests", "count", default=1000, show_default=True)
+@click.option("--clients", default=None, type=int, help="Each sends its next request when its last is done.")
+@click.option("--requests", default=1000, show_default=True)
 @click.option("--max-rows", default=8, show_default=True)
 @click.option("--max-wait", default=0.02, show_default=True)
-def main(
-    is_check: bool, a: float, b: float, gpus: int, rate: float, count: int, max_rows: int, max_wait: float
-) -> None:
-    if is_check:
-        rows = check_here(max_rows)
-        for row in rows:
-            click.echo(f"{row['engine']}: model {row['model_seconds']:.2f} s, here {row['seconds'][1]:.2f} s")
-        click.echo(json.dumps({"benchmark": "serving_simulation", "machine": describe_machine(), "check": rows}))
-        return
-    rows = []
+def main(**settings: Any) -> None:
+    case, rows = Case(**settings), []
     for mix, ratios in MIXES.items():
-        made = {way: measure(way, mix, rate, count, a, b, gpus, max_rows, max_wait) for way in WAYS}
+        made = {way: measure(case, way, mix) for way in WAYS}
         bound = STEPS * len(ratios) / sum(Plan.uniform(STEPS, ratio).nfe for ratio in ratios)
         gain = made["batcher"]["requests_per_second"] / made["full"]["requests_per_second"]
         rows.append({"mix": mix, "bound": round(bound, 3), "gain": round(gain, 3), "ways": [*made.values()]})
@@ -264,18 +222,10 @@ def main(
         for one in made.values():
             click.echo(
                 f"  {one['way']:<12} {one['requests_per_second']:>8.2f} requests/s, p50 {one['p50']:.2f} s, "
-                f"p99 {one['p99']:.2f} s, fill {one['fill']:.2f}"
+                f"p99 {one['p99']:.2f} s, fill {one['fill']:.2f}, calls {one['calls_over_rows']:.3f} x rows / capacity"
             )
-    settings = {
-        "a": a,
-        "b": b,
-        "gpus": gpus,
-        "rate": str(rate),
-        "requests": count,
-        "max_rows": max_rows,
-        "max_wait": max_wait,
-    }
-    click.echo(json.dumps({"benchmark": "serving_simulation", **settings, "rows": rows}))
+    described = {**settings, "rate": str(case.rate)}
+    click.echo(json.dumps({"benchmark": "serving_simulation", **described, "rows": rows}))
 
 
 if __name__ == "__main__":

@@ -12,10 +12,10 @@ import torch
 
 from zeus_trt.errors import ZeusError, say_cause
 from zeus_trt.evaluation.workload import Sample, Workload
-from zeus_trt.export.description import digest_weights
 from zeus_trt.runtime import Bundle, Denoiser, Session, Step, accelerate
 from zeus_trt.runtime.noise import check_memory
 from zeus_trt.runtime.pipelines.acceleration import find_denoisers
+from zeus_trt.runtime.pipelines.weights_digest import digest_weights
 from zeus_trt.runtime.scheduler import make_scheduler
 from zeus_trt.zeus_graph import Plan, SolverProgram, trace
 from zeus_trt.zeus_graph.plan_choice import Planner
@@ -77,12 +77,13 @@ class PipelineWorkload(Workload):
         return EAGER if backend == "auto" and self.bundle is None else backend
 
     def describe(self) -> dict[str, Any]:
+        own = self._takes.get("guidance_scale")
         return {
             "model": str(getattr(self.pipeline, "name_or_path", "") or type(self.pipeline).__name__),
             "weights_sha256": self._weights_sha256,
             "prompts": self.prompts,
             "arguments": {name: _describe(value) for name, value in self.arguments.items()},
-            "guidance_scale": self.arguments.get("guidance_scale"),
+            "guidance_scale": self.arguments.get("guidance_scale", own.default if own else 1.0),
             "seed": self.seed,
         }
 
@@ -101,7 +102,7 @@ class PipelineWorkload(Workload):
 
     def sample(
         self,
-        plan: Plan | Planner,
+        plan: Plan | Planner | None,
         numbers: Sequence[int],
         *,
         num_steps: int = 50,

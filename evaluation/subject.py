@@ -12,12 +12,13 @@ from zeus_trt.evaluation.comparison import EngineFacts
 from zeus_trt.evaluation.pipeline_workload import EAGER, PipelineWorkload
 from zeus_trt.evaluation.timing import read_clock
 from zeus_trt.evaluation.workload import SessionWorkload, Workload
-from zeus_trt.export.description import digest_weights
+from zeus_trt.runtime.bundle.manifest import Manifest
 from zeus_trt.runtime.bundle.precision import Precision
 from zeus_trt.runtime.engines.choose import BACKENDS, choose_engine
 from zeus_trt.runtime.engines.eager import EagerEngine
 from zeus_trt.runtime.engines.engine import Engine
 from zeus_trt.runtime.pipelines.acceleration import find_denoisers
+from zeus_trt.runtime.pipelines.weights_digest import digest_weights
 
 KNOWN_BACKENDS = (EAGER, *BACKENDS)
 
@@ -70,7 +71,7 @@ def open_subject(
     bundle = workload.bundle
     if isinstance(workload, PipelineWorkload):
         module = next(iter(find_denoisers(workload.pipeline).values()))
-    elif module is not None and digest_weights(module)[0] != workload.bundle.manifest.weights_sha256:
+    elif module is not None and not _is_of(workload.bundle.manifest, module):
         raise ZeusError(
             "model: got one with other weights than the bundle's; expected the model that was exported. Export it "
             "again, or give another one."
@@ -141,3 +142,7 @@ def _describe(engine: Engine, seconds: float) -> EngineFacts:
         "key": built.key if built else None,
     }
     return EngineFacts(identity, seconds, built.build_seconds if built else None)
+
+
+def _is_of(manifest: Manifest, module: torch.nn.Module) -> bool:
+    return digest_weights(module, manifest.graphs[0])[0] == manifest.weights_sha256

@@ -10,8 +10,9 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.labels import choose_guidance
-from zeus_trt.runtime import Bundle, Denoiser, Report, Session, Step
+from zeus_trt.runtime import Bundle, Denoiser, Report, Session, Step, draw_noise
 from zeus_trt.runtime.engines.choose import choose_engine, open_engine
+from zeus_trt.runtime.rows import choose_shape, digest_tensors, list_given, read_rows, take_rows
 from zeus_trt.runtime.scheduler import make_scheduler
 from zeus_trt.zeus_graph import Plan, Predictor, SolverProgram
 from zeus_trt.zeus_graph.plan_choice import Planner
@@ -81,8 +82,9 @@ class Workload(Protocol):
         """Denoiser evaluations of ``num_steps`` steps: the length of a plan."""
         ...
 
-    def sample(self, plan: Plan | Planner, numbers: Sequence[int], **options: Any) -> Sample:
-        """As ``run``, with the fields of a setting as options, and a plan or a function that makes one."""
+    def sample(self, plan: Plan | Planner | None, numbers: Sequence[int], **options: Any) -> Sample:
+        """As ``run``, with the fields of a setting as options, and a plan, a function that makes one, or none but the
+        option ``min_psnr``."""
         ...
 
     def run(
@@ -122,7 +124,7 @@ def make_full_setting(
 
 
 class SessionWorkload(Workload):
-    """A bundle whose conditioning is class labels, or nothing.
+    """A bundle whose conditioning is class labels, tensors that are given, or nothing.
 
     Args:
         bundle: A bundle.
@@ -130,9 +132,10 @@ class SessionWorkload(Workload):
         guidance_scale: As in ``choose_guidance``; 1 turns it off.
         seed: Sample k draws its noise from seed + k.
         engines: Opened engines by backend; those of the bundle are opened when they are run first.
+        inputs: Conditioning by name, as in ``read_rows``; sample k takes row k, in turn.
 
     Raises:
-        ZeusError: Labels or a scale for a model without class labels.
+        ZeusError: Labels or a scale for a model without class labels, or conditioning that is missing or unknown.
     """
 
     def __init__(
@@ -142,6 +145,7 @@ class SessionWorkload(Workload):
         guidance_scale: float | None = None,
         seed: int = 0,
         engines: Mapping[str, Denoiser] | None = None,
+        inputs: Mapping[str, Any] | None = None,
     ):
         if labels is not None and bundle.manifest.labels is None:
             raise ZeusError("label: got one for a model without class labels; expected none. Leave it out.")
@@ -152,6 +156,8 @@ class SessionWorkload(Workload):
             guidance_scale, manifest.labels is not None, reads_scale=manifest.guidance == "embedded"
         )
         self.seed = seed
+        self._specs = list_given(manifest)
+        self.inputs = read_rows(self._specs, manifest.latents.axes[0], inputs or {})
         self.engines = dict(engines or {})
         self._engine = cache(lambda backend: self.engines.get(backend) or open_engine(bundle, backend))
         self._scheduler = cache(self._make_scheduler)
@@ -171,6 +177,7 @@ class SessionWorkload(Workload):
             "labels": list(self.labels) if self.labels else None,
             "guidance_scale": self.guidance_scale,
             "seed": self.seed,
+            **({"inputs": digest_tensors(self.inputs)} if self.inputs else {}),
         }
 
     def program(self, num_steps: int, solver: str = "default") -> SolverProgram:
@@ -181,7 +188,7 @@ class SessionWorkload(Workload):
 
     def sample(
         self,
-        plan: Plan | Planner,
+        plan: Plan | Planner | None,
         numbers: Sequence[int],
         *,
         num_steps: int = 50,
@@ -196,8 +203,9 @@ class SessionWorkload(Workload):
         """
         session = self._session(backend, solver)
         result = session.generate(
-            self._label(backend, solver, numbers),
-            plan=plan if isinstance(plan, Plan) else plan(len(session.plan(num_steps, 0))),
+            self._condition(backend, solver, numbers),
+            noise=self._draw(numbers),
+            plan=plan(len(session.plan(num_steps, 0))) if callable(plan) else plan,
             num_steps=num_steps,
             guidance_scale=self.guidance_scale,
             seed=[self.seed + number for number in numbers],
@@ -208,13 +216,19 @@ class SessionWorkload(Workload):
 
     def compare(self, setting: Setting, numbers: Sequence[int]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         return self._session(setting.backend, setting.solver).compare(
-            self._label(setting.backend, setting.solver, numbers), num_steps=setting.num_steps,
+            self._condition(setting.backend, setting.solver, numbers), num_steps=setting.num_steps,
+            noise=self._draw(numbers),
             guidance_scale=self.guidance_scale, seed=[self.seed + number for number in numbers],
         )  # fmt: skip
 
-    def _label(self, backend: str, solver: str, numbers: Sequence[int]) -> dict[str, torch.Tensor]:
+    def _condition(self, backend: str, solver: str, numbers: Sequence[int]) -> dict[str, torch.Tensor]:
         conditioning = self._session(backend, solver).label_images(self.labels, max(numbers) + 1)
-        return {name: rows[list(numbers)] for name, rows in conditioning.items()}
+        labels = {name: rows[list(numbers)] for name, rows in conditioning.items()}
+        return labels | take_rows(self._specs, self.bundle.manifest.latents.axes[0], self.inputs, numbers)
+
+    def _draw(self, numbers: Sequence[int]) -> torch.Tensor:
+        seeds = [self.seed + number for number in numbers]
+        return draw_noise((len(numbers), *choose_shape(self.bundle.manifest)), seeds)
 
     def _open_session(self, backend: str, solver: str) -> Session:
         return Session(self.bundle, engine=self._engine(backend), scheduler=self._scheduler(solver))

@@ -86,6 +86,22 @@ class BarePipeline(diffusers.DiffusionPipeline):
         return randn_tensor(shape, generator, self._execution_device, self.denoiser.dtype)
 
 
+def make_bare_pipeline(denoiser: Any, scheduler: Any, component: str = "") -> BarePipeline:
+    """A pipeline of a denoiser and its scheduler.
+
+    Args:
+        denoiser: A model of diffusers.
+        scheduler: A diffusers scheduler.
+        component: ``unet`` or ``transformer``; by the denoiser's class by default.
+
+    Raises:
+        ZeusError: A denoiser that takes inputs beyond latents, timestep and class labels.
+    """
+    _check_inputs(type(denoiser))
+    name = component or ("unet" if "UNet" in type(denoiser).__name__ else "transformer")
+    return BarePipeline(scheduler, **{"unet": None, "transformer": None, name: denoiser})
+
+
 def load_bare_pipeline(folder: Path, component: str, **settings: Any) -> BarePipeline:
     """Loads a denoiser and its scheduler from a folder in diffusers' format.
 
@@ -97,8 +113,8 @@ def load_bare_pipeline(folder: Path, component: str, **settings: Any) -> BarePip
     Raises:
         ZeusError: Weights that do not load, or a denoiser that takes inputs beyond latents, timestep and class labels.
     """
-    parts = {"unet": None, "transformer": None, component: _load_denoiser(folder / component, settings)}
-    pipeline = BarePipeline(load_scheduler(folder / SCHEDULER_FILE), **parts)
+    denoiser = _load_denoiser(folder / component, settings)
+    pipeline = make_bare_pipeline(denoiser, load_scheduler(folder / SCHEDULER_FILE), component)
     pipeline.register_to_config(_name_or_path=str(folder))
     return pipeline
 

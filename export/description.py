@@ -1,20 +1,17 @@
 """What the manifest of a bundle says of an exported denoiser."""
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import torch
-
 from zeus_trt.export.capture import Capture
 from zeus_trt.export.strength import find_strength_rule
 from zeus_trt.runtime.bundle.manifest import Graph, Labels, Manifest
 from zeus_trt.runtime.bundle.size_rules import SizeRules
-from zeus_trt.runtime.bundle.tensor_spec import OUTPUT_NAME, TensorSpec, name_dtype
+from zeus_trt.runtime.bundle.tensor_spec import OUTPUT_NAME, TensorSpec
 from zeus_trt.runtime.pipelines.module_state import read_adapters
-from zeus_trt.runtime.pipelines.side_effects import unwrap
+from zeus_trt.runtime.pipelines.weights_digest import digest_weights
 from zeus_trt.zeus_graph import json_file
 
 
@@ -72,31 +69,6 @@ def describe(
         adapters=read_adapters(captured.denoiser),
         adapters_sha256=adapters,
     )
-
-
-def digest_weights(denoiser: torch.nn.Module) -> tuple[str, str]:
-    """SHA-256 of a module's weights, and of its active adapters' weights and scales; the second empty without one.
-
-    Each is over names, dtypes, shapes and bytes, in the order of the names. The weights have the same names and digest
-    with and without adapters, unless one is fused.
-    """
-    scales, module = read_adapters(denoiser), unwrap(denoiser)
-    own: dict[str, torch.Tensor] = {}
-    added: dict[str, torch.Tensor] = {}
-    wrapped = tuple(f"{name}." for name, part in module.named_modules() if hasattr(part, "base_layer"))  # peft's layers
-    for name, tensor in module.state_dict().items():
-        is_added = name.startswith(wrapped) and ".base_layer." not in name
-        (added if is_added else own)[name.replace(".base_layer.", ".")] = tensor
-    active = {name: tensor for name, tensor in added.items() if scales.keys() & {*name.split(".")}}
-    return _digest(own), _digest(active, str(sorted(scales.items()))) if scales else ""
-
-
-def _digest(tensors: Mapping[str, torch.Tensor], more: str = "") -> str:
-    digest = hashlib.sha256(more.encode())
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name} {name_dtype(tensor)} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
 
 
 def _to_json(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,11 +1,13 @@
 """The captured denoiser as a function of flat tensors, and that function as an ONNX graph."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.export.adapters import fuse_adapters
 from zeus_trt.export.capture import Capture
 from zeus_trt.export.graph import quiet, write_graph
 from zeus_trt.export.limits import read_rules, tie_sizes
@@ -58,7 +60,7 @@ def export_capture(captured: Capture, path: Path) -> SizeRules:
 
 
 def trace_flat(captured: Capture) -> torch.export.ExportedProgram:
-    """The flat denoiser as an exported program with dynamic axes.
+    """The flat denoiser, its adapters fused, as an exported program with dynamic axes.
 
     Raises:
         ZeusError: The model's code fixes a size that moved.
@@ -70,9 +72,8 @@ def trace_flat(captured: Capture) -> torch.export.ExportedProgram:
     )
     try:
         with torch.no_grad(), quiet():
-            return torch.export.export(
-                FlatDenoiser(captured), captured.examples, dynamic_shapes=(shapes,), strict=False
-            )
+            flat = FlatDenoiser(replace(captured, denoiser=fuse_adapters(captured.denoiser)))
+            return torch.export.export(flat, captured.examples, dynamic_shapes=(shapes,), strict=False)
     except Exception as error:  # torch and the model's own code each raise theirs
         kind = type(captured.denoiser).__name__
         if fixed := _list_fixed(captured, error):

@@ -86,11 +86,23 @@ def add_plans(bundle: Bundle, key: str, plans: Sequence[CalibratedPlan]) -> None
     Raises:
         ZeusError: The bundle cannot be written.
     """
-    place = Path(FOLDER, key)
+    with replace_files(bundle, Path(FOLDER, key)) as folder:
+        for number, plan in enumerate(plans):
+            plan.save(folder / f"{number:02}.json")
+
+
+@contextlib.contextmanager
+def replace_files(bundle: Bundle, place: Path) -> Iterator[Path]:
+    """Yields a new folder, which becomes ``place`` in the bundle if the block ends well.
+
+    The bundle is replaced at once.
+
+    Raises:
+        ZeusError: The bundle cannot be written.
+    """
     with write_folder_atomically(bundle.path, overwrite=True) as folder:
         (folder / place).mkdir(parents=True)
-        for number, plan in enumerate(plans):
-            plan.save(folder / place / f"{number:02}.json")
+        yield folder / place
         _complete(bundle, folder, place)
 
 

@@ -42,8 +42,8 @@ def is_pipeline(name: str | Path) -> bool:
     """Whether it names a pipeline folder, or may name a pipeline on the hub.
 
     Raises:
-        ZeusError: A name that no folder can have, or an id of the hub that is a mistyped path as well: its first part
-            is a folder here.
+        ZeusError: A name that no folder can have, a modular pipeline, or an id of the hub that is a mistyped path as
+            well: its first part is a folder here.
     """
     path = Path(name)
     try:
@@ -54,6 +54,11 @@ def is_pipeline(name: str | Path) -> bool:
         raise ZeusError(
             f"model: got {show(str(name))} ({reason}); expected a folder or an id of the hub. Change it."
         ) from error
+    if not is_folder and (path / "modular_model_index.json").is_file():
+        raise ZeusError(
+            f"model: got {name}, a modular pipeline, whose blocks run loops of their own; expected a pipeline that is "
+            "not modular. Make one of its components, and save it with save_pretrained()."
+        )
     if is_folder or exists or not _HUB_ID.fullmatch(str(name)):
         return is_folder
     if is_below:

@@ -17,6 +17,7 @@ from zeus_trt.export.shallow_copy import copy_structure
 from zeus_trt.runtime.bundle.precision import FLOATS, QUANTIZED, Precision
 from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
 from zeus_trt.runtime.pipelines.side_effects import unwrap
+from zeus_trt.runtime.pipelines.weights_digest import choose_dtypes
 
 # Of the relative error to float32. For the halves twenty of their roundings, 2**-11 and 2**-8: networks of real depth
 # stay within ten, and a wrong graph is off by far more. For 8 bits that of the gate of `zeus-trt quantize`.
@@ -103,11 +104,8 @@ def cast_module(module: torch.nn.Module, dtype: torch.dtype, keep_fp32: Sequence
     """
     module = unwrap(module)
     blocks = _find_blocks(module, keep_fp32)
-    own = set(getattr(module, "_keep_in_fp32_modules", None) or ())
-    dtypes = {
-        id(tensor): torch.float32 if own & set(name.split(".")) or is_inside(name, blocks) else dtype
-        for name, tensor in module.state_dict(keep_vars=True).items()
-    }
+    chosen = choose_dtypes(module, dtype, keep_fp32)
+    dtypes = {id(tensor): chosen[name] for name, tensor in module.state_dict(keep_vars=True).items()}
     copied = copy_structure(module, lambda tensor: _cast(tensor, dtypes.get(id(tensor))))
     if dtype != torch.float32:
         for name in blocks:

@@ -10,7 +10,6 @@ import torch
 from zeus_trt.errors import ZeusError, say_cause
 from zeus_trt.export.agreement import Case, compare, list_all_cases, list_cases
 from zeus_trt.export.capture import Capture, capture
-from zeus_trt.export.description import digest_weights
 from zeus_trt.export.flat import FlatDenoiser, trace_flat
 from zeus_trt.export.loading import load_pipeline
 from zeus_trt.export.overflow import find_blocks_to_keep, find_nonfinite
@@ -23,6 +22,7 @@ from zeus_trt.runtime.bundle.manifest import Manifest, Verification
 from zeus_trt.runtime.bundle.precision import Precision
 from zeus_trt.runtime.bundle.size_rules import SizeRules
 from zeus_trt.runtime.engines.onnxruntime import OnnxRuntimeEngine
+from zeus_trt.runtime.pipelines.weights_digest import digest_weights
 
 _HALVES = (Precision.FP16, Precision.BF16)
 
@@ -150,7 +150,7 @@ def choose_trace(
 def _capture_again(manifest: Manifest, pipeline: Any, settings: Settings) -> Capture:
     """The call that a bundle was exported from; a model with other weights or inputs is refused."""
     captured = capture(pipeline, settings, manifest.component)
-    digest = digest_weights(captured.denoiser)[0]
+    digest = digest_weights(captured.denoiser, manifest.graphs[0])[0]
     if digest != manifest.weights_sha256:
         raise ZeusError(
             f"model: got weights with digest {digest[:12]}; expected {manifest.weights_sha256[:12]}, those that "

@@ -1,5 +1,7 @@
 """Stopping where numbers end."""
 
+import math
+
 import torch
 
 from zeus_trt.errors import ZeusError
@@ -24,10 +26,9 @@ class FiniteGuard:
         Raises:
             ZeusError: On the CPU: it is not finite.
         """
-        is_finite = output.isfinite().all()
         if self._first is not None:
-            self._first = torch.where(is_finite, self._first, self._first.clamp(max=step))
-        elif not is_finite:
+            self._first = torch.where(output.isfinite().all(), self._first, self._first.clamp(max=step))
+        elif not math.isfinite(output.sum()) and not output.isfinite().all():  # the sum of large numbers is infinite
             raise _refuse("model_output", f"full step {step}")
 
     def finish(self, latents: torch.Tensor) -> None:

@@ -45,6 +45,8 @@ class Menu:
 
     @cached_property
     def _known(self) -> tuple[CalibratedPlan, ...]:
+        if self._bundle.adapter:  # they were measured without it
+            return ()
         names = sorted(name for name in self._bundle.manifest.files if name.startswith(f"{FOLDER}/"))
         thing = "calibrated plan"
         return tuple(CalibratedPlan.from_json(strict_json.decode(self._bundle.read(name), thing)) for name in names)
@@ -96,8 +98,7 @@ class Aim:
     load: str = ""
 
     def __post_init__(self) -> None:
-        if self.min_psnr is not None and not is_finite(self.min_psnr):
-            raise ZeusError(f"min_psnr: got {show(self.min_psnr)}; expected a number of dB. Give one.")
+        check_floor(self.min_psnr)
 
     def choose(self, offers: tuple[Offer, ...], num_evaluations: int) -> tuple[Plan | None, str]:
         """The plan, and why it; the full run is on every menu.
@@ -126,9 +127,21 @@ class Aim:
         return fitting[-1].plan, f"the best that fits the deadline{self.load} ({fitting[-1]})"
 
 
+def check_floor(min_psnr: Any, says_plan: bool = False) -> None:
+    """Refuses a floor that is no number, or one beside a plan."""
+    if min_psnr is not None and not is_finite(min_psnr):
+        raise ZeusError(f"min_psnr: got {show(min_psnr)}; expected a number of dB. Give one.")
+    if min_psnr is not None and says_plan:
+        raise ZeusError("min_psnr: got it beside a plan or a ratio; expected one of them. Leave one out.")
+
+
+def refuse_floor() -> ZeusError:
+    """What a floor is answered with where no bundle has a menu."""
+    return ZeusError("min_psnr: got it without an engine; expected a bundle with calibrated plans. Give the bundle.")
+
+
 def _is_near(plan: CalibratedPlan, scale: float) -> bool:
     made: Any = plan.workload.get("guidance_scale")
-    made = 1.0 if made is None else made
     if 1.0 in (made, scale):  # no guidance is another run
         return made == scale
     return is_finite(made) and abs(scale - made) <= _NEAR * abs(made)

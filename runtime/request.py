@@ -10,7 +10,7 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.guidance import Guidance
-from zeus_trt.runtime.menu import Aim
+from zeus_trt.runtime.menu import check_floor
 from zeus_trt.runtime.noise import read_seed
 from zeus_trt.runtime.start import Start
 from zeus_trt.zeus_graph import Plan, Predictor, choose_plan, counts
@@ -82,9 +82,7 @@ class Request:
         if isinstance(self.predictor, Predictor) and self.predictor.table is None:
             Predictor.parse(str(self.predictor))
         self._choose_plan()
-        Aim(self.min_psnr)
-        if self.min_psnr is not None and self.says_plan:
-            raise ZeusError("min_psnr: got it beside a plan or a ratio; expected one of them. Leave one out.")
+        check_floor(self.min_psnr, self.says_plan)
         check_count("num_steps", self.num_steps, 1)
         check_count("batch", self.batch, 1)
         if self.start:

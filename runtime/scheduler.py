@@ -27,6 +27,12 @@ _FLOW = {
     "heun": "FlowMatchHeunDiscreteScheduler",
 }  # flow matching has its own classes of these; the multistep ones take flow sigmas
 
+_EDM = {
+    "euler": "EDMEulerScheduler",
+    "dpmpp-2m": "EDMDPMSolverMultistepScheduler",
+    "dpmpp-3m": "EDMDPMSolverMultistepScheduler",
+}  # the schedulers of Karras et al. have sigma_data and their own timesteps
+
 
 def load_scheduler(config_file: Path) -> Any:
     """Makes the diffusers scheduler that ``config_file`` describes.
@@ -95,7 +101,11 @@ def make_scheduler(config: Mapping[str, Any], solver: str) -> Any:
     if solver not in SOLVERS:
         raise ZeusError(f"solver: got {solver!r}; expected default, {', '.join(SOLVERS)}. Choose one of these.")
     name, changes = SOLVERS[solver]
-    if config["_class_name"].startswith("FlowMatch"):
+    if config["_class_name"].startswith("EDM"):
+        if solver not in _EDM:
+            raise ZeusError(f"solver: got {solver} for an EDM model; expected default, {', '.join(_EDM)}. Choose one.")
+        name = _EDM[solver]
+    elif config["_class_name"].startswith("FlowMatch"):
         if solver == "ddim":
             raise ZeusError("solver: got ddim for a flow-matching model; expected another, such as euler. Choose it.")
         shift = config.get("shift", 1.0)

@@ -1,5 +1,6 @@
 """A bundle made ready to run."""
 
+import inspect
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +14,8 @@ import torch
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.denoiser import Denoiser, EnginePair
-from zeus_trt.runtime.engines.choose import BACKENDS, check_device, choose_engine
+from zeus_trt.runtime.engines.choose import BACKENDS, check_device, check_given, choose_engine
+from zeus_trt.runtime.engines.engine import Engine
 from zeus_trt.runtime.menu import Aim, Menu
 from zeus_trt.runtime.prepared import Prepared
 from zeus_trt.runtime.report import Report, Result
@@ -40,8 +42,9 @@ class Session:
         backend: ``tensorrt``, ``tensorrt-rtx`` or ``aot-inductor``, made by ``zeus-trt build``; ``onnxruntime``, which
             runs the bundle's graph; or ``auto``, the first of these that runs here.
         device: Where it runs, such as ``cuda:1``; by default a GPU if there is one, else the CPU.
-        cuda_graph, trust_engines: As in ``choose_engine``.
         precision: That of the graph, of a bundle with several; by default its first.
+        adapter: Name of the bundle's adapter that the engine shall have; by default that of ``bundle``.
+        **options: ``cuda_graph`` and ``trust_engines``, as in ``choose_engine``.
 
     Raises:
         ZeusError: The bundle is incomplete or changed, or a library is missing.
@@ -55,27 +58,27 @@ class Session:
         scheduler: Any = None,
         backend: str = "auto",
         device: str | torch.device | None = None,
-        cuda_graph: bool = False,
-        trust_engines: bool | None = None,
         precision: str | None = None,
+        adapter: str | None = None,
+        **options: bool | None,
     ):
         expect("bundle", bundle, (str, Path, Bundle), "a folder or an opened bundle")
         expect("engine", engine, (Callable, EnginePair, type(None)), "a denoiser; name a backend instead to open one")
         if scheduler is not None and not hasattr(scheduler, "set_timesteps"):
             raise ZeusError(f"scheduler: got {type(scheduler).__name__}; expected a scheduler of diffusers. Change it.")
         self.bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
-        if engine is not None and (backend != "auto" or cuda_graph or precision):
-            asked = f"the backend {backend}" if backend != "auto" else "cuda_graph" if cuda_graph else "a precision"
-            raise ZeusError(f"engine: got one, and {asked}; expected either. Leave one of them out.")
+        if adapter is not None:
+            self.bundle = self.bundle.with_adapter(adapter)
+        if engine is not None:
+            check_given(engine, self.bundle, backend, options.get("cuda_graph"), precision)
         given = getattr(engine, "backend", None)
-        self._open = partial(
-            choose_engine, self.bundle, given if given in BACKENDS else backend, device, cuda_graph, trust_engines
-        )
+        self._open = partial(choose_engine, backend=given if given in BACKENDS else backend, device=device, **options)
+        inspect.signature(self._open).bind(self.bundle)  # refuses other options
         self._lock = threading.Lock()
         self._quantized = engine.quantized if isinstance(engine, EnginePair) else None
         self.engine: Denoiser
         if engine is None:
-            self.engine, self.backend_reason = self._open(precision)
+            self.engine, self.backend_reason = self._open(self.bundle, precision=precision)
         else:
             self.engine, self.backend_reason = engine.full if isinstance(engine, EnginePair) else engine, "given"
         info = getattr(self.engine, "info", None)
@@ -83,7 +86,7 @@ class Session:
         if info and device is not None and check_device(device) not in (info.device, torch.device(info.device.type)):
             raise ZeusError(f"device: got {device} beside an engine on {info.device}; expected none. Leave it out.")
         self.solver = Solver(self.bundle, scheduler)
-        self._menu = Menu(self.bundle)
+        self.menu = Menu(self.bundle)
 
     @property
     def backend(self) -> str:
@@ -104,8 +107,12 @@ class Session:
         """
         with self._lock:
             if self._quantized is None:
-                self._quantized, _reason = self._open(self.bundle.find_quantized())
+                self._quantized, _reason = self._open(self.bundle, precision=self.bundle.find_quantized())
             return self._quantized
+
+    def open_engine(self, adapter: str, precision: str | None = None) -> Engine:
+        """Another engine of the same kind and device, with this adapter of the bundle; errors as in the class."""
+        return self._open(self.bundle.with_adapter(adapter), precision=precision)[0]
 
     def begin(self, num_steps: int, strength: float) -> int:
         """The evaluation that an image-to-image trajectory of ``strength`` (0..1) begins at.
@@ -250,7 +257,8 @@ class Session:
         )
 
     def __repr__(self) -> str:
-        return f"Session({str(self.bundle.path)!r}, {self.backend}: {self.backend_reason})"
+        added = f" with {self.bundle.adapter.name}" if self.bundle.adapter else ""
+        return f"Session({str(self.bundle.path)!r}{added}, {self.backend}: {self.backend_reason})"
 
     def _start(
         self,
@@ -286,7 +294,7 @@ class Session:
 
         count = self.solver.count_evaluations(request.num_steps, begin, request.schedule)
         assert request.guidance  # set by the request itself
-        offers = self._menu.list(request.num_steps, request.guidance, find_fingerprint)
+        offers = self.menu.list(request.num_steps, request.guidance, find_fingerprint)
         aim = replace(aim or Aim(), min_psnr=request.min_psnr)
         plan, reason = aim.choose(offers, count)
         return replace(request, plan=plan, min_psnr=None), reason

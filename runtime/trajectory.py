@@ -161,6 +161,12 @@ class Trajectory:
         )  # fmt: skip
         return self.make_call(stepper), stepper
 
+    def count_calls(self) -> int:
+        """How many calls of the engine it will make, if its plan stays as it is."""
+        plan, guided = self.request.plan, self.request.guidance.steps(len(self.request.plan))
+        is_twice = isinstance(self._guidance, ClassifierFreeGuidance) and self._guidance.sequential
+        return plan.nfe + (sum(step in guided for step in plan.full_steps) if is_twice else 0)
+
     def make_call(self, stepper: Stepper) -> ModelCall:
         """The guided denoiser, as a loop over this stepper calls it."""
         return ModelCall(

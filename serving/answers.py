@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
-from zeus_trt.serving.generation_request import GenerationRequest
-from zeus_trt.serving.image_model import Made, encode_png
+from zeus_trt.pictures import encode_image
+from zeus_trt.serving.image_model import Made
+from zeus_trt.serving.image_request import ImageRequest
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -22,7 +23,7 @@ _REPORTED = (
 )  # fmt: skip
 
 
-def describe_result(asked: GenerationRequest, made: Made) -> dict[str, Any]:
+def describe_result(asked: ImageRequest, made: Made) -> dict[str, Any]:
     """The body of an answer: OpenAI's fields, the seed that was used, and the report of the run."""
     report = asdict(made.report)
     return {
@@ -37,7 +38,7 @@ def describe_result(asked: GenerationRequest, made: Made) -> dict[str, Any]:
 
 def encode_base64(image: "Image.Image") -> str:
     """The picture as a PNG file in base64."""
-    return base64.b64encode(encode_png(image)).decode("ascii")
+    return base64.b64encode(encode_image(image)).decode("ascii")
 
 
 async def wait_for(waiting: "asyncio.Future[T]", request: Request) -> T:

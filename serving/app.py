@@ -19,8 +19,9 @@ from starlette.requests import ClientDisconnect
 from zeus_trt.errors import ZeusError
 from zeus_trt.serving.answers import describe_result, wait_for
 from zeus_trt.serving.event_stream import EventStream
-from zeus_trt.serving.generation_request import GenerationRequest, Limits, make_schema, read_request
 from zeus_trt.serving.http_errors import RefusedError, describe_error, describe_status
+from zeus_trt.serving.image_request import ImageRequest, make_schema, read_request
+from zeus_trt.serving.limits import Limits
 from zeus_trt.serving.metrics import Metrics
 from zeus_trt.serving.service import Service
 
@@ -107,7 +108,7 @@ def _add_pictures(app: FastAPI, service: Service, limits: Limits, metrics: Metri
         return stream.respond()
 
 
-async def _read(request: Request, limits: Limits) -> GenerationRequest:
+async def _read(request: Request, limits: Limits) -> ImageRequest:
     """Reads and checks the body; a browser sends no JSON to another site unasked."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":

@@ -6,19 +6,19 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from functools import lru_cache, partial
 from typing import Any
 
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime import EnginePair, Result, Session
+from zeus_trt.runtime import Bundle, Denoiser, EnginePair, Result, Session
 from zeus_trt.runtime.menu import Aim
 from zeus_trt.runtime.prepared import Prepared
 from zeus_trt.runtime.request import expect
 from zeus_trt.serving.desk import NAME, Desk
-from zeus_trt.serving.dispatcher import PATIENCE, Dispatcher, SharedEngine
+from zeus_trt.serving.dispatcher import PATIENCE, Dispatcher, SharedEngine, name_lane
 from zeus_trt.serving.lane import Lane
 from zeus_trt.serving.report import Counters
 from zeus_trt.serving.ticket import EndedError, Ticket
@@ -79,26 +79,23 @@ class Batcher(AbstractContextManager):
         make_lane = partial(Lane.of, manifest=manifest, max_rows=max_rows, batch_sizes=batch_sizes)
         make_lane(session.engine)  # refuses sizes now
         by_row = tuple(spec.name for spec in manifest.inputs if spec.axes[:1] == manifest.latents.axes[:1])
+        self._given, self._opened = session, ExitStack()
         self._dispatcher = Dispatcher(
-            lambda letter: make_lane(session.quantized if letter == "Q" else session.engine),
+            lambda lane: make_lane(self._open_engine(*lane.partition(":")[::2])),
             tuple(dict.fromkeys((manifest.inputs[0].name, manifest.inputs[1].name, *by_row))),
             max_wait,
         )
-        self.engine = EnginePair(
-            SharedEngine(self._dispatcher, "F", session.engine), SharedEngine(self._dispatcher, "Q")
-        )
-        self._open = lru_cache(_REMEMBERED)(partial(Session, session.bundle, engine=self.engine, device=session.device))
-        self.session = self._open()
-        self.session.solver, self.session.backend_reason = session.solver, session.backend_reason
-        self._desk = Desk(
-            max_active or 2 * max_rows, max_queue, self._begin, self._dispatcher.leave, self._dispatcher.close
-        )
+        self._open = lru_cache(_REMEMBERED)(self._open_session)
+        self.session = self._open(None, None)
+        self.engine = self._share(session.bundle, None)
+        self._desk = Desk(max_active or 2 * max_rows, max_queue, self._begin, self._dispatcher.leave, self._finish)
 
     def submit(
         self,
         conditioning: Mapping[str, torch.Tensor] | None = None,
         *,
         scheduler: Any = None,
+        adapter: str | None = None,
         deadline: float | None = None,
         time_limit: float | None = None,
         **settings: Any,
@@ -108,6 +105,8 @@ class Batcher(AbstractContextManager):
         Args:
             conditioning: As in ``Session.generate``.
             scheduler: A diffusers scheduler to use instead of the session's.
+            adapter: Name of an adapter of the bundle to use instead of the session's. Its engine is opened at the first
+                request, and stays open. Rows of other adapters never share a call.
             deadline: Seconds from now; requests that are due earlier go first. By default all are due after a minute. A
                 request that gives no plan gets the best of the bundle's calibrated plans that is expected to end in
                 time; beside ``min_psnr`` one of at least so much.
@@ -129,7 +128,7 @@ class Batcher(AbstractContextManager):
         now = time.monotonic()
         limit = math.inf if time_limit is None else now + time_limit
         due = now + (PATIENCE if deadline is None else deadline)
-        ticket = Ticket(conditioning, settings, scheduler, now, due, limit, deadline)
+        ticket = Ticket(conditioning, settings, scheduler, now, due, limit, deadline, self._name(adapter))
         if self._desk.put(ticket):
             self._dispatcher.expect(ticket)
         ticket.future.add_done_callback(partial(self._drop, ticket))
@@ -138,6 +137,14 @@ class Batcher(AbstractContextManager):
     async def generate(self, conditioning: Mapping[str, torch.Tensor] | None = None, **settings: Any) -> Result:
         """As ``submit``, and waits for the result; cancelling the task cancels the request."""
         return await asyncio.wrap_future(self.submit(conditioning, **settings))
+
+    def open_session(self, adapter: str) -> Session:
+        """As ``session``, for pipelines with this adapter of the bundle.
+
+        Raises:
+            ZeusError: The bundle has no such adapter, or the engine takes none.
+        """
+        return self._open(None, self._name(adapter))
 
     @property
     def counters(self) -> Counters:
@@ -161,18 +168,52 @@ class Batcher(AbstractContextManager):
         try:
             if ticket.is_over:
                 raise EndedError
-            session = self._open(scheduler=ticket.scheduler) if ticket.scheduler is not None else self.session
+            session = self._open(ticket.scheduler, ticket.adapter)
             aim = self._choose_aim(ticket) if ticket.deadline is not None else None
             run = session.prepare(ticket.conditioning, aim=aim, **ticket.settings)
         except BaseException as error:
             self._dispatcher.leave(ticket)
             self._desk.end(ticket, error)
             return
-        ticket.queue_seconds = queued
+        ticket.queue_seconds, ticket.calls_left = queued, run.trajectory.count_calls()
         if run.is_plain:
             self._dispatcher.begin(ticket, run.ask(), self._end)
         else:
             threading.Thread(target=self._run, args=(ticket, run), name=f"{NAME}request", daemon=True).start()
+
+    def _name(self, adapter: str | None) -> str | None:
+        """None for the session's own."""
+        own = self._given.bundle.adapter
+        return None if own and own.name == adapter else adapter
+
+    def _open_session(self, scheduler: Any, adapter: str | None) -> Session:
+        given = self._given
+        bundle = given.bundle.with_adapter(adapter) if adapter else given.bundle
+        session = Session(bundle, engine=self._share(bundle, adapter), scheduler=scheduler, device=given.device)
+        self._dispatcher.choose_lane(name_lane("F", adapter))
+        if scheduler is None:
+            session.solver, session.backend_reason = given.solver, given.backend_reason
+        return session
+
+    def _share(self, bundle: Bundle, adapter: str | None) -> EnginePair:
+        full, quantized = (name_lane(letter, adapter) for letter in "FQ")
+        digest = bundle.adapter.sha256 if bundle.adapter else ""
+        return EnginePair(
+            SharedEngine(self._dispatcher, full, self._given.engine, digest),
+            SharedEngine(self._dispatcher, quantized, adapter=digest),
+        )
+
+    def _open_engine(self, letter: str, adapter: str) -> Denoiser:
+        given = self._given
+        if not adapter:
+            return given.quantized if letter == "Q" else given.engine
+        info = getattr(given.engine, "info", None)
+        precision = given.bundle.find_quantized() if letter == "Q" else info.precision if info else None
+        return self._opened.enter_context(given.open_engine(adapter, precision))
+
+    def _finish(self) -> None:
+        self._dispatcher.close()
+        self._opened.close()
 
     def _run(self, ticket: Ticket, run: Prepared) -> None:
         outcome: Result | BaseException

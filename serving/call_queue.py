@@ -1,5 +1,8 @@
 """Which rows go into the next call of the engine, and when."""
 
+import math
+from collections.abc import Sequence
+
 from zeus_trt.serving.waiting_call import Caller, Key, Part, WaitingCall
 
 
@@ -8,7 +11,8 @@ class CallQueue:
 
     A batch is ready when it is full, when no other caller is expected that could join it, or when its oldest call has
     waited for ``max_wait``. Keys take turns: one that was served goes behind those that wait. Within a key the call
-    that is due first goes first, and takes as many rows as there is room for.
+    that is due first goes first, and takes as many rows as there is room for. Before those without a deadline goes a
+    critical call: its caller has so many calls left that all others would be done earlier, and it would end alone.
 
     Args:
         max_wait: Seconds that a batch with room waits for callers that are expected, and that a caller is expected.
@@ -70,7 +74,7 @@ class CallQueue:
         if ready is None:
             return []
         calls, room, parts = self._groups.pop(ready), self._most[ready], []
-        for call in sorted(calls, key=lambda call: (call.due, call.arrived)):
+        for call in _order(calls, room):
             if room:
                 parts.append(call.take(room))
                 room -= parts[-1].rows
@@ -88,3 +92,22 @@ class CallQueue:
         else:
             self._groups.pop(key, None)
             self._most.pop(key, None)
+
+
+def _order(calls: Sequence[WaitingCall], most: int) -> list[WaitingCall]:
+    """Calls of one key, in the order in which they go.
+
+    Together they need at least ``fewest`` calls of the engine: their rows by ``most``, or the longest chain. Who has as
+    many left has to be in each of them. With these first, any order of the others reaches ``fewest``. Their rows are
+    fewer than ``most`` while others wait, so the call that is due first is never left out.
+    """
+    left = {call: max(call.caller.calls_left, 1) for call in calls}
+    rows = sum(count * call.rows - call.taken for call, count in left.items())
+    fewest = max(*left.values(), -(-rows // most))
+    undated = min((call.due for call in calls if not call.caller.has_deadline), default=math.inf)
+
+    def rank(call: WaitingCall) -> tuple[float, bool, float, float]:
+        is_critical = left[call] >= fewest
+        return min(call.due, undated) if is_critical else call.due, not is_critical, call.due, call.arrived
+
+    return sorted(calls, key=rank)

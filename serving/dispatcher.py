@@ -14,13 +14,13 @@ import torch
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.calls import Asked
 from zeus_trt.runtime.denoiser import Denoiser
-from zeus_trt.runtime.engines.named_inputs import spread_rows
+from zeus_trt.serving.call_form import CallForms
 from zeus_trt.serving.call_queue import CallQueue
 from zeus_trt.serving.inline import Calls, Ending, Trajectory, send
 from zeus_trt.serving.lane import Lane
 from zeus_trt.serving.report import Counters
 from zeus_trt.serving.ticket import EndedError, Ticket
-from zeus_trt.serving.waiting_call import Caller, Key, Part, WaitingCall
+from zeus_trt.serving.waiting_call import Caller, Part, WaitingCall
 
 PATIENCE = 60.0
 """Seconds in which a call is due whose caller gave no deadline: so it is not overtaken for ever."""
@@ -33,18 +33,13 @@ class Dispatcher:
     """Gathers the calls of many threads, and calls the engines in one thread.
 
     Args:
-        open_lane: Gives the engine of a letter; called once per letter, in the thread that calls it first.
+        open_lane: Gives the engine of a lane's name; called once per name, in the thread that asks for it first.
         by_row: Names of the inputs with a row per image, the latents first and the timestep second.
         max_wait: As in ``CallQueue``.
     """
 
-    def __init__(
-        self,
-        open_lane: Callable[[str], Lane],
-        by_row: tuple[str, ...],
-        max_wait: float,
-    ):
-        self._open_lane, self._by_row = open_lane, by_row
+    def __init__(self, open_lane: Callable[[str], Lane], by_row: tuple[str, ...], max_wait: float):
+        self._open_lane, self._forms = open_lane, CallForms(by_row)
         self._begun: deque[Trajectory] = deque()
         self._resumed: deque[tuple[Trajectory, WaitingCall]] = deque()
         self._queue = CallQueue(max_wait)
@@ -67,10 +62,10 @@ class Dispatcher:
         caller = getattr(self._here, "caller", None)
         if caller is None:
             caller = self._here.caller = Caller()
-        lane = self._choose_lane(letter)
+        lane = self.choose_lane(letter)
         ticket = caller if isinstance(caller, Ticket) else None
         now = time.monotonic()
-        call = self._make_call(caller, letter, inputs, now, ticket.due if ticket else now + PATIENCE)
+        call = self._forms.make(caller, letter, inputs, now, ticket.due if ticket else now + PATIENCE)
         with self._changed:
             if self._is_closed:
                 raise ZeusError("engine: got a call of a closed batcher; expected an open one. Make another.")
@@ -147,39 +142,14 @@ class Dispatcher:
                 **others,
             )
 
-    def _choose_lane(self, letter: str) -> Lane:
-        if lane := self._lanes.get(letter):
+    def choose_lane(self, name: str) -> Lane:
+        """The lane of a name; opens its engine, with its errors, if that is not open."""
+        if lane := self._lanes.get(name):
             return lane
         with self._opening:
-            if letter not in self._lanes:
-                self._lanes[letter] = self._open_lane(letter)
-            return self._lanes[letter]
-
-    def _make_call(
-        self,
-        caller: Caller,
-        letter: str,
-        inputs: dict[str, Any],
-        now: float,
-        due: float,
-        on_done: Callable[[WaitingCall], None] | None = None,
-    ) -> WaitingCall:
-        latents, timestep = self._by_row[:2]
-        tensors = {
-            name: value if isinstance(value, torch.Tensor) else torch.as_tensor(value) for name, value in inputs.items()
-        }
-        if missing := [name for name in (latents, timestep) if name not in tensors]:
-            raise ZeusError(f"engine: got no {missing[0]}; expected it. Pass each input by name.")
-        rows = len(tensors[latents]) if tensors[latents].ndim else 0
-        if tensors[timestep].shape != (rows,) or tensors[timestep].dtype != torch.float32:
-            tensors[timestep] = spread_rows(tensors[timestep].float(), rows)
-        by_row = tuple(name for name in self._by_row if name in tensors)
-        if wrong := [name for name in by_row if tensors[name].shape[:1] != (rows,) or not rows]:
-            raise ZeusError(
-                f"{wrong[0]}: got the shape {tuple(tensors[wrong[0]].shape)}; expected {max(rows, 1)} rows, one per "
-                "row of the latents. Change it."
-            )
-        return WaitingCall(caller, _make_key(letter, tensors, by_row), tensors, by_row, now, due, on_done)
+            if name not in self._lanes:
+                self._lanes[name] = self._open_lane(name)
+            return self._lanes[name]
 
     @torch.no_grad()
     def _run(self) -> None:
@@ -201,8 +171,9 @@ class Dispatcher:
             if ticket.is_over:
                 raise EndedError
             letter, inputs = step(trajectory.calls)
-            lane, now = self._choose_lane(letter), time.monotonic()
-            call = self._make_call(ticket, letter, inputs, now, ticket.due, partial(self._resume, trajectory))
+            letter = name_lane(letter, ticket.adapter)
+            lane, now = self.choose_lane(letter), time.monotonic()
+            call = self._forms.make(ticket, letter, inputs, now, ticket.due, partial(self._resume, trajectory))
             with self._changed:
                 self._queue.put(call, lane.most)
         except BaseException as error:
@@ -254,6 +225,7 @@ class Dispatcher:
         if call.is_over or not (error or call.is_whole):
             return
         now = time.monotonic()
+        caller.calls_left = max(caller.calls_left - 1, 0)
         took = now - call.arrived
         self._pace += (took - self._pace) * (_RECENT if self._pace else 1.0)
         caller.wait_seconds += now - call.arrived - call.engine_seconds
@@ -264,15 +236,9 @@ class Dispatcher:
         call.finish(error)
 
 
-def _make_key(letter: str, tensors: dict[str, torch.Tensor], by_row: tuple[str, ...]) -> Key:
-    ordered = sorted(tensors.items())
-    kinds = tuple((name, value.shape[name in by_row :], value.dtype, value.device) for name, value in ordered)
-    constant = tuple(_read_bytes(value) for name, value in ordered if name not in by_row)
-    return letter, kinds, constant
-
-
-def _read_bytes(value: torch.Tensor) -> bytes:
-    return value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+def name_lane(letter: str, adapter: str | None) -> str:
+    """The lane of a letter of plans and an adapter: rows of other adapters never meet in a call."""
+    return f"{letter}:{adapter}" if adapter else letter
 
 
 class SharedEngine:
@@ -280,12 +246,13 @@ class SharedEngine:
 
     Args:
         dispatcher: Gathers them.
-        letter: Which engine, ``F`` or ``Q``.
-        engine: The engine behind it, if it is open already; it says what it is.
+        lane: Which engine: ``F`` or ``Q``, and an adapter.
+        engine: The engine behind it, or one of its kind, if it is open already; it says what it is.
+        adapter: Digest of the adapter in its weights; empty without one.
     """
 
-    def __init__(self, dispatcher: Dispatcher, letter: str, engine: Denoiser | None = None):
-        self._dispatcher, self._letter = dispatcher, letter
+    def __init__(self, dispatcher: Dispatcher, lane: str, engine: Denoiser | None = None, adapter: str = ""):
+        self._dispatcher, self._letter, self.adapter = dispatcher, lane, adapter
         self.backend = getattr(engine, "backend", type(engine).__name__)
         self.info = getattr(engine, "info", None)
 

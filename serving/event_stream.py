@@ -12,12 +12,11 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from zeus_trt.pictures import to_images
 from zeus_trt.runtime.steppers import Step
 from zeus_trt.serving.answers import encode_base64, wait_for
-from zeus_trt.serving.generation_request import GenerationRequest
 from zeus_trt.serving.http_errors import describe_error
-from zeus_trt.serving.image_model import Made
+from zeus_trt.serving.image_model import Draw, Made
+from zeus_trt.serving.image_request import ImageRequest
 from zeus_trt.serving.service import Service
 
 _MOST_WAITING = 8  # events that a slow client has not read; further previews are left out
@@ -25,7 +24,7 @@ _PARTIAL, _COMPLETED = "image_generation.partial_image", "image_generation.compl
 
 
 class EventStream:
-    """The events of one request: one per picture and step, one per picture at the end, or an error.
+    """The events of one request: one per step and picture of it, one per picture at the end, or an error.
 
     Args:
         describe: Makes the data of the end.
@@ -41,14 +40,16 @@ class EventStream:
         self._events: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
         self._future: Future[Made] | None = None
         self._first: dict[str, Any] | None = None
+        self._asked = ImageRequest()
 
-    async def start(self, service: Service, asked: GenerationRequest, request: Request) -> None:
+    async def start(self, service: Service, asked: ImageRequest, request: Request) -> None:
         """Submits the request, and waits for its first step.
 
         Raises:
             ClientDisconnect: The client is gone.
             Exception: That of the request, if it fails before that.
         """
+        self._asked = asked
         self._future = service.submit(asked, self._seconds, self._note)
         self._future.add_done_callback(lambda done: self._put(None))
         self._first = await wait_for(asyncio.ensure_future(self._events.get()), request)
@@ -87,20 +88,26 @@ class EventStream:
         for index, picture in enumerate(answer.pop("data")):
             yield _format({"type": _COMPLETED, "index": index, **picture, **answer})
 
-    def _note(self, step: Step) -> None:
+    def _note(self, step: Step, draw: Draw | None) -> None:
         """Called in the thread of the request."""
         if self._events.qsize() >= _MOST_WAITING:
             return
-        is_pixels = step.latents.ndim == 4 and step.latents.shape[1] in (1, 3)
-        for index in range(len(step.latents) if is_pixels else 1):
+        images = draw() if draw and _is_due(step.index, self._asked) else [None]
+        for index, image in enumerate(images):
             event = {"type": _PARTIAL, "partial_image_index": step.index, "index": index, "kind": step.kind}
-            if is_pixels:  # a pipeline's latents are none
-                event["b64_json"] = encode_base64(to_images(step.latents[index : index + 1])[0])
-            self._put(event)
+            self._put(event | ({"b64_json": encode_base64(image)} if image else {}))
 
     def _put(self, event: dict[str, Any] | None) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody reads
             self._loop.call_soon_threadsafe(self._events.put_nowait, event)
+
+
+def _is_due(index: int, asked: ImageRequest) -> bool:
+    """Whether a step is one of those with pictures, which are evenly spaced before the last one."""
+    if (count := asked.partial_images) is None:
+        return True
+    steps = asked.steps or 1
+    return index + 1 < steps and (index + 1) * (count + 1) // steps > index * (count + 1) // steps
 
 
 class _TimedResponse(StreamingResponse):

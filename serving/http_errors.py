@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Any
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.serving.generation_request import find_field
+from zeus_trt.serving.image_request import find_field
 from zeus_trt.serving.service import ClosingError
 from zeus_trt.serving.ticket import FullError, LateError
 

@@ -1,26 +1,28 @@
 """What makes the pictures of a service."""
 
-import io
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.pictures import to_images
-from zeus_trt.runtime import Report, Result, Session, draw_noise
+from zeus_trt.runtime import Report, Session, draw_noise
+from zeus_trt.runtime.rows import choose_shape, list_given, read_some, take_rows
 from zeus_trt.runtime.steppers import Step
 from zeus_trt.serving.batcher import Batcher
-from zeus_trt.serving.generation_request import GenerationRequest
+from zeus_trt.serving.image_request import ImageRequest
 from zeus_trt.serving.report import Counters
-from zeus_trt.zeus_graph import PRESETS
 
 if TYPE_CHECKING:
     from PIL import Image
 
-OnStep = Callable[[Step], None]
+Draw = Callable[[], "list[Image.Image]"]
+OnStep = Callable[[Step, Draw | None], None]
+"""Called with a step, and with what draws the pictures so far, if anything does."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +47,14 @@ class ImageModel(Protocol):
         """What a client has to know of it, as JSON data."""
         ...
 
-    def submit(self, asked: GenerationRequest, time_limit: float, on_step: OnStep | None = None) -> "Future[Made]":
+    def submit(
+        self, asked: ImageRequest, time_limit: float | None = None, on_step: OnStep | None = None
+    ) -> "Future[Made]":
         """Takes a request.
 
         Args:
             asked: The request, checked.
-            time_limit: Seconds from now after which it fails.
+            time_limit: Seconds from now after which it fails; none by default.
             on_step: Called with every step, in a thread of the model.
 
         Raises:
@@ -69,58 +73,74 @@ class ImageModel(Protocol):
 
 
 class BundleModel:
-    """A bundle that makes pixels of class labels, or of nothing but noise.
+    """A bundle that makes pixels, of class labels, other conditioning or noise alone.
 
     Args:
         session: A session of the bundle, which is closed with the model.
         guidance_scale: Of requests that name none.
+        inputs: Conditioning by name, as in ``read_rows``, of requests that give none of that name: picture k of a
+            request takes row k, in turn.
         **settings: Of the ``Batcher``.
 
     Raises:
-        ZeusError: The bundle needs other inputs than class labels, or does not make pictures; or as ``Batcher``.
+        ZeusError: The bundle does not make pictures; or as ``Batcher``.
     """
 
-    def __init__(self, session: Session, guidance_scale: float = 1.0, **settings: Any):
+    def __init__(
+        self, session: Session, guidance_scale: float = 1.0, inputs: Mapping[str, Any] | None = None, **settings: Any
+    ):
         manifest = session.bundle.manifest
-        others = [spec.name for spec in manifest.inputs[2:] if spec.name != "class_labels"]
-        if others or len(manifest.latents.axes) != 4 or manifest.latents.axes[1] not in (1, 3):
+        if len(manifest.latents.axes) != 4 or manifest.latents.axes[1] not in (1, 3):
             raise ZeusError(
-                f"model: got a bundle with the inputs {', '.join(spec.name for spec in manifest.inputs)}; expected one "
-                "that makes pixels of class labels. Serve its pipeline, with the bundle as its engine."
+                f"model: got a bundle whose latents are {manifest.latents.axes}; expected one that makes pixels. Serve "
+                "its pipeline, with the bundle as its engine."
             )
+        self._specs = list_given(manifest)
+        self._inputs = read_some(self._specs, manifest.latents.axes[0], inputs or {})
         self._session, self._guidance_scale = session, guidance_scale
         self._batcher = Batcher(session, **settings)
         self.max_rows = settings.get("max_rows", 8)
-        sizes = {symbol.name: symbol.observed[0] for symbol in manifest.symbols}
-        self._size = tuple(axis if isinstance(axis, int) else sizes[axis] for axis in manifest.latents.axes[1:])
+        self._size = choose_shape(manifest)
 
     def describe(self) -> dict[str, Any]:
         manifest = self._session.bundle.manifest
         return {
             "model": manifest.model,
-            "takes": "label" if manifest.labels else "",
+            "takes": "label" if manifest.labels else "inputs" if manifest.inputs[2:] else "",
             "labels": manifest.labels.count if manifest.labels else 0,
             "size": f"{self._size[2]}x{self._size[1]}",
             "backend": self._session.backend,
             "guidance_scale": self._guidance_scale,
         }
 
-    def submit(self, asked: GenerationRequest, time_limit: float, on_step: OnStep | None = None) -> "Future[Made]":
-        for name in ("prompt", "negative_prompt"):
-            if getattr(asked, name):
-                raise ZeusError(f"{name}: got it for a model without prompts; expected a label. Leave it out.")
+    def submit(
+        self, asked: ImageRequest, time_limit: float | None = None, on_step: OnStep | None = None
+    ) -> "Future[Made]":
+        manifest = self._session.bundle.manifest
+        asked.check_for(manifest, is_pipeline=False)
         scale = self._guidance_scale if asked.guidance_scale is None else asked.guidance_scale
-        if scale != 1 and self._session.bundle.manifest.labels is None:
+        if scale != 1 and manifest.labels is None and manifest.guidance != "embedded":
             raise ZeusError(
                 f"guidance_scale: got {scale:g} for a model without class labels; expected 1. Leave it out."
             )
-        labels = None if asked.label is None else [asked.label]
+
+        def note(step: Step) -> None:
+            assert on_step
+            on_step(step, partial(to_images, step.latents))
+
+        noise = draw_noise((asked.n, self._size[0], *(asked.shape or self._size[1:])), asked.seeds)
         future = self._batcher.submit(
-            self._session.label_images(labels, asked.n), num_steps=asked.steps, **_choose(asked),
-            guidance_scale=scale, seed=asked.seeds, noise=self._draw(asked), batch=asked.n, on_step=on_step,
-            deadline=asked.deadline_ms and asked.deadline_ms / 1000, time_limit=time_limit,
+            self._condition(asked), **asked.settings, guidance_scale=scale, seed=asked.seeds, noise=noise,
+            batch=asked.n, mode=asked.mode, on_step=note if on_step else None, time_limit=time_limit,
+            deadline=asked.deadline_ms and asked.deadline_ms / 1000,
         )  # fmt: skip
-        return follow(future, _finish)
+        return follow(future, lambda result: Made(to_images(result.latents), result.report))
+
+    def warm_up(self) -> None:
+        """Makes a picture if its conditioning is known: what is read or compiled at the first call is ready then."""
+        if self._specs.keys() == self._inputs.keys():
+            noise = draw_noise((1, *self._size), 0)
+            self._session.generate(self._condition(ImageRequest()), num_steps=1, noise=noise)
 
     @property
     def counters(self) -> Counters:
@@ -130,17 +150,13 @@ class BundleModel:
         self._batcher.close(cancel)
         self._session.close()
 
-    def _draw(self, asked: GenerationRequest) -> torch.Tensor | None:
-        """Noise of the size that is asked for."""
-        axes = self._session.bundle.manifest.latents.axes[2:]
-        size = asked.shape or self._size[1:]
-        for axis, side in zip(axes, size, strict=True):
-            if isinstance(axis, int) and side != axis:
-                raise ZeusError(
-                    f"size: got {asked.size}; expected {self._size[2]}x{self._size[1]}, that of this model. Leave it "
-                    "out."
-                )
-        return draw_noise((asked.n, self._size[0], *size), asked.seeds)
+    def _condition(self, asked: ImageRequest) -> dict[str, torch.Tensor]:
+        manifest = self._session.bundle.manifest
+        given = take_rows(self._specs, manifest.latents.axes[0], self._inputs, range(asked.n))
+        if asked.inputs is None:
+            return given | self._session.label_images(None if asked.label is None else [asked.label], asked.n)
+        types = {spec.name: getattr(torch, spec.dtype) for spec in manifest.inputs}
+        return given | {name: _repeat(name, value, types.get(name), asked.n) for name, value in asked.inputs.items()}
 
 
 def follow(future: "Future[Any]", finish: Callable[[Any], Made]) -> "Future[Made]":
@@ -165,19 +181,9 @@ def follow(future: "Future[Any]", finish: Callable[[Any], Made]) -> "Future[Made
     return made
 
 
-def _finish(result: Result) -> Made:
-    return Made(to_images(result.latents), result.report)
-
-
-def _choose(asked: GenerationRequest) -> Mapping[str, Any]:
-    """The plan, in the words of ``Session.generate``."""
-    if asked.plan is None:
-        return {"ratio": asked.ratio, "min_psnr": asked.min_psnr}
-    return {"preset": asked.plan} if asked.plan in PRESETS else {"plan": asked.plan}
-
-
-def encode_png(image: "Image.Image") -> bytes:
-    """The picture as a PNG file."""
-    buffer = io.BytesIO()
-    image.save(buffer, format="PNG")
-    return buffer.getvalue()
+def _repeat(name: str, value: Any, dtype: torch.dtype | None, count: int) -> torch.Tensor:
+    """Rows of conditioning (count, ...), of nested lists."""
+    try:
+        return torch.tensor([value] * count, dtype=dtype)
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        raise ZeusError(f"inputs: got {name}, which is no tensor ({error}); expected nested lists. Fix it.") from error

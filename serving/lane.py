@@ -96,7 +96,7 @@ def _gather(parts: Sequence[Part], padding: int) -> dict[str, torch.Tensor]:
     first = parts[0].call
     gathered = dict(first.inputs)
     for name in first.by_row:
-        rows = [part.call.inputs[name][part.start : part.stop] for part in parts]
+        rows = [part.cut(part.call.inputs[name]) for part in parts]
         if padding:
             rows.append(rows[-1][-1:].expand(padding, *rows[-1].shape[1:]))
         gathered[name] = torch.cat(rows)

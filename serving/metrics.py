@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from zeus_trt.runtime import Report
-from zeus_trt.serving.generation_request import GenerationRequest
+from zeus_trt.serving.image_request import ImageRequest
 from zeus_trt.serving.service import Service
 from zeus_trt.zeus_graph import PRESETS
 
@@ -67,7 +67,7 @@ class Metrics:
         """Counts an answer."""
         self._answers.labels(str(status)).inc()
 
-    def note_result(self, asked: GenerationRequest, report: Report, seconds: float) -> None:
+    def note_result(self, asked: ImageRequest, report: Report, seconds: float) -> None:
         """Counts a result."""
         self._seconds.observe(seconds)
         self._plans.labels(_name_plan(asked)).inc()
@@ -79,7 +79,7 @@ class Metrics:
         return generate_latest(self._registry)
 
 
-def _name_plan(asked: GenerationRequest) -> str:
+def _name_plan(asked: ImageRequest) -> str:
     """One of a few names: clients must not make new ones."""
     if asked.plan:
         return asked.plan if asked.plan in PRESETS else "letters"

@@ -12,7 +12,7 @@ from uvicorn.main import STARTUP_FAILURE
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.serving.app import create_app
-from zeus_trt.serving.generation_request import Limits
+from zeus_trt.serving.limits import Limits
 from zeus_trt.serving.service import Service
 
 logger = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from typing import Any
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.serving.generation_request import GenerationRequest
 from zeus_trt.serving.image_model import ImageModel, Made, OnStep
+from zeus_trt.serving.image_request import ImageRequest
 from zeus_trt.serving.report import Counters
 
 _NOW = ("queued", "active", "waiting")  # the rest only grows
@@ -49,7 +49,7 @@ class Service:
         with self._changed:
             return _add(self._past, *(model.counters for model in (*self._old, self.model)))
 
-    def submit(self, asked: GenerationRequest, time_limit: float, on_step: OnStep | None = None) -> "Future[Made]":
+    def submit(self, asked: ImageRequest, time_limit: float, on_step: OnStep | None = None) -> "Future[Made]":
         """As ``ImageModel.submit``.
 
         Raises:

@@ -40,6 +40,7 @@ class Ticket(Caller):
         due: Requests that are due earlier go first.
         limit: When the request fails if it is not done; infinity for never.
         deadline: Seconds that the caller gave it, if any.
+        adapter: Name of the bundle's adapter; None for the session's own.
         queue_seconds: Time to its begin.
     """
 
@@ -50,10 +51,16 @@ class Ticket(Caller):
     due: float
     limit: float
     deadline: float | None = None
+    adapter: str | None = None
     queue_seconds: float = field(default=0.0, init=False)
     future: "Future[Result]" = field(default_factory=Future)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _is_settled: bool = False
+
+    @property
+    def has_deadline(self) -> bool:
+        """Whether the caller gave one."""
+        return self.deadline is not None
 
     @property
     def is_over(self) -> bool:

@@ -20,12 +20,19 @@ class Caller:
         shared_calls: Those of them that had rows of others too.
         rows: Rows of these calls, all callers together, without padding.
         wait_seconds: Time that its calls were not in the engine.
+        calls_left: Calls that it will still make, with the one that waits; 0 if nobody knows.
     """
 
     calls: int = field(default=0, init=False)
     shared_calls: int = field(default=0, init=False)
     rows: int = field(default=0, init=False)
     wait_seconds: float = field(default=0.0, init=False)
+    calls_left: int = field(default=0, init=False)
+
+    @property
+    def has_deadline(self) -> bool:
+        """Whether it has to be done at a certain time."""
+        return False
 
 
 class WaitingCall:
@@ -109,3 +116,7 @@ class Part(NamedTuple):
     def rows(self) -> int:
         """How many."""
         return self.stop - self.start
+
+    def cut(self, rows: torch.Tensor) -> torch.Tensor:
+        """Its rows of those of the call."""
+        return rows if self.rows == self.call.rows else rows[self.start : self.stop]

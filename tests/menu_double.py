@@ -21,6 +21,6 @@ def calibrate(session, plan, psnr_db, guidance_scale=1.0):
 
 def offer_plans(session, **options):
     """Gives a session of a toy a menu without files."""
-    session._menu = Menu(session.bundle)
-    session._menu.__dict__["_known"] = tuple(calibrate(session, *one, **options) for one in PLANS.items())
+    session.menu = Menu(session.bundle)
+    session.menu.__dict__["_known"] = tuple(calibrate(session, *one, **options) for one in PLANS.items())
     return session

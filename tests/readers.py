@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import diffusers
 import numpy as np
 import torch
+from small_adapter import write_adapter
 from small_bundle import STEPS, list_file, write_bundle
 
 from zeus_trt.arrays import read_arrays
@@ -21,6 +22,7 @@ from zeus_trt.evaluation.variant_cache import Record, VariantCache, digest
 from zeus_trt.evaluation.variants import NamedPlan
 from zeus_trt.export.precision import count_numbers
 from zeus_trt.runtime import Bundle, Session
+from zeus_trt.runtime.bundle.fused_weights import fuse
 from zeus_trt.runtime.bundle.manifest import DIGEST, SCHEDULER_FILE, Manifest, seal, solver_name
 from zeus_trt.runtime.scheduler import load_scheduler, read_config
 from zeus_trt.zeus_graph import Plan, Predictor, SamplingProgram, SolverProgram, fold, json_file, load_plan, trace
@@ -119,7 +121,22 @@ def _make_sampling() -> Any:
     return fold(trace(diffusers.EulerDiscreteScheduler(), STEPS), PLAN).to_json()
 
 
+def _adapter_file(name: str) -> Callable[[Path], Path]:
+    return lambda folder: write_adapter(folder / "bundle") / name
+
+
+def _open_adapter(file: Path) -> None:
+    """Fuses the adapter of a bundle whose manifest lists the file as it is now."""
+    bundle = file.parents[2]
+    list_file(bundle, file.relative_to(bundle).as_posix())
+    fuse(Bundle.open(bundle).with_adapter("ink"))
+
+
 READERS: tuple[Reader, ...] = (
+    Reader("adapter", _open_adapter, _adapter_file("adapters/ink/adapter.json")),
+    Reader("adapter: factors", _open_adapter, _adapter_file("adapters/ink/factors.safetensors")),
+    Reader("adapter: places", _open_adapter, _adapter_file("graphs/fp32/parameters.json")),
+    Reader("adapter: graph", _open_adapter, _adapter_file("graphs/fp32/denoiser.onnx")),
     Reader("bundle: manifest", _open_bundle, _bundle_file("manifest.json")),
     Reader(
         "bundle: graph", lambda file: _open_listed(file, file.parents[2]), _bundle_file("graphs/fp32/denoiser.onnx")

@@ -22,6 +22,7 @@ SHARED = ("digits", "tiny-sd", "tiny-sd-bundle")  # many commands read them, and
 REPEATED = (  # the first is how the fixture ``digits_bundle`` exports; the others differ from it in little
     "zeus-trt export examples/models/digits-unet-flow -o digits",
     "zeus-trt export tiny-sd -o tiny-sd-bundle --size 128x128", "bundle = export_model(",
+    "zeus_trt.export(unet",
 )  # fmt: skip
 WRITERS = ("examples/tiny_pipeline.py", "-o", "--output")  # the word behind one of these is what a command writes
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from zeus_trt.calibrating import calibrate
     from zeus_trt.comparing import compare
     from zeus_trt.errors import ZeusError
-    from zeus_trt.export import export_model
+    from zeus_trt.export import add_adapter, export_model, import_model
     from zeus_trt.quantizing import measure_sensitivity, quantize
     from zeus_trt.runtime import Bundle, Guidance, Session, Start, accelerate
     from zeus_trt.zeus_graph import Plan
@@ -25,9 +25,12 @@ __all__ = [
     "Start",
     "ZeusError",
     "accelerate",
+    "add_adapter",
     "calibrate",
     "compare",
+    "export",
     "export_model",
+    "import_model",
     "load_plan",
     "measure_sensitivity",
     "quantize",
@@ -37,7 +40,7 @@ _PLACES = {
     "zeus_graph.plan_choice": ("load_plan",),
     "comparing": ("compare",),
     "errors": ("ZeusError",),
-    "export": ("export_model",),
+    "export": ("add_adapter", "export_model", "import_model"),
     "quantizing": ("measure_sensitivity", "quantize"),
     "runtime": ("Bundle", "Guidance", "Session", "Start", "accelerate"),
     "zeus_graph": ("Plan",),
@@ -45,6 +48,8 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "export":  # a package that can be called
+        return importlib.import_module(f"{__name__}.export")
     for module, names in _PLACES.items():
         if name in names:
             found = getattr(importlib.import_module(f"{__name__}.{module}"), name)

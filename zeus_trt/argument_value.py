@@ -1,6 +1,7 @@
-"""The value of a pipeline's argument, as the command line gives it."""
+"""Values of a pipeline's arguments and of a model's inputs, as the command line gives them."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,25 @@ def read_argument(name: str, text: str) -> Any:
             f"{name}: got {file}, which does not read ({error}); expected a picture, JSON, .npy, or .npz with one "
             "array. Choose another file."
         ) from error
+
+
+def read_inputs(given: Mapping[str, Any] | Sequence[str]) -> dict[str, Any]:
+    """A model's conditioning by name: a mapping as it is, or texts such as ``label=3`` and ``text=text.npy``.
+
+    Raises:
+        ZeusError: A text of another form, a name that comes twice, or a file that is missing or does not read.
+    """
+    if isinstance(given, Mapping):
+        return dict(given)
+    found: dict[str, Any] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name or name in found:
+            raise ZeusError(f"inputs: got {text!r}; expected each as NAME=VALUE or NAME=FILE.npy, once. Change it.")
+        found[name] = read_argument(name, value)
+        if isinstance(found[name], str):
+            raise ZeusError(f"inputs: got {text!r}; expected numbers, or a file that exists. Change it.")
+    return found
 
 
 def _is_file(file: Path) -> bool:

@@ -15,7 +15,6 @@ from zeus_trt.evaluation.options import MeasureOptions
 from zeus_trt.evaluation.peer import Peer
 from zeus_trt.evaluation.subject import EAGER, Subject, check_backends, open_subject
 from zeus_trt.evaluation.variants import Grid, NamedPlan, make_variants
-from zeus_trt.export.description import digest_weights
 from zeus_trt.export.loading import BARE, BUNDLE, PIPELINE, find_kind, load_pipeline
 from zeus_trt.machine import LIBRARIES, find_version
 from zeus_trt.open_model import ModelOptions, open_model
@@ -23,6 +22,7 @@ from zeus_trt.options import split_options
 from zeus_trt.repeat import write_command
 from zeus_trt.runtime import Bundle
 from zeus_trt.runtime.pipelines.denoisers import find_denoisers
+from zeus_trt.runtime.pipelines.weights_digest import digest_weights
 from zeus_trt.runtime.request import check_run
 from zeus_trt.zeus_graph import Plan
 

@@ -14,13 +14,14 @@ from typing import Any
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError, escape, say_cause
 from zeus_trt.files import check_place, digest_file, write_atomically
-from zeus_trt.image_maker import ImageMaker, MakerOptions, encode_picture
-from zeus_trt.pictures import find_format
+from zeus_trt.pictures import encode_image, find_format
 from zeus_trt.request_file import NamedRequest, read_requests
 from zeus_trt.runtime import Report
 from zeus_trt.runtime.bundle.manifest import FILE_NAME
+from zeus_trt.serving.image_model import ImageModel
+from zeus_trt.serving_model import ServedModel
 
-_TOLD = ("plan", "predictor", "nfe", "backend", "mode", "engine_seconds", "total_seconds")
+_TOLD = ("plan", "reason", "predictor", "nfe", "backend", "mode", "engine_seconds", "total_seconds")
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Outcome:
 
 
 Outcomes = Generator[Outcome, None, None]
-Runner = Callable[[MakerOptions, Sequence[NamedRequest], str], Outcomes]
+Runner = Callable[[ServedModel, Sequence[NamedRequest], str], Outcomes]
 """Makes the pictures of requests for a model, in files of an ending; in any order."""
 
 
@@ -82,15 +83,18 @@ class Summary:
         return self
 
 
-def run_here(options: MakerOptions, requests: Sequence[NamedRequest], ending: str) -> Outcomes:
+def run_here(options: ServedModel, requests: Sequence[NamedRequest], ending: str) -> Outcomes:
     """A ``Runner`` in this process."""
-    with ImageMaker(options) as maker:
-        yield from make_all(maker, requests, ending, 2 * options.max_rows)
+    model = options.open()
+    try:
+        yield from make_all(model, requests, ending)
+    finally:
+        model.close(cancel=True)
 
 
-def make_all(maker: ImageMaker, requests: Iterable[NamedRequest], ending: str, num_threads: int) -> Outcomes:
-    """Makes the pictures of requests, ``num_threads`` at a time; yields each as it is done."""
-    left, make = iter(requests), partial(_make_one, maker, ending)
+def make_all(model: ImageModel, requests: Iterable[NamedRequest], ending: str) -> Outcomes:
+    """Makes the pictures of requests, twice as many at a time as a call has rows; yields each as it is done."""
+    left, make, num_threads = iter(requests), partial(_make_one, model, ending), 2 * model.max_rows
     pool = ThreadPoolExecutor(num_threads, "zeus-trt-picture")
     try:
         running = {pool.submit(make, one) for one in islice(left, num_threads)}
@@ -99,11 +103,11 @@ def make_all(maker: ImageMaker, requests: Iterable[NamedRequest], ending: str, n
             running |= {pool.submit(make, one) for one in islice(left, len(done))}
             yield from (future.result() for future in done)
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)  # the maker ends what runs
+        pool.shutdown(wait=False, cancel_futures=True)  # closing the model ends what runs
 
 
 def generate_batch(
-    model: MakerOptions,
+    model: ServedModel,
     requests: Path,
     output: Path,
     *,
@@ -128,7 +132,7 @@ def generate_batch(
     """
     find_format(Path(f"picture{ending}"))
     bundle = model.open_bundle()
-    asked = read_requests(requests, None if model.is_pipeline else bundle.manifest)
+    asked = read_requests(requests, bundle.manifest, model.is_pipeline)
     output.parent.mkdir(parents=True, exist_ok=True)
     output.mkdir(exist_ok=True)
     check_place(output / "picture")
@@ -154,10 +158,10 @@ def generate_batch(
     return Summary(tuple(made), len(asked) - len(missing), failed)
 
 
-def _make_one(maker: ImageMaker, ending: str, one: NamedRequest) -> Outcome:
+def _make_one(model: ImageModel, ending: str, one: NamedRequest) -> Outcome:
     try:
-        images, report = maker.make(one.request)
-        return Outcome(one.id, encode_picture(images, ending), _tell(report))
+        made = model.submit(one.request).result()
+        return Outcome(one.id, encode_image(made.images[0], ending), _tell(made.report))
     except ZeusError as error:
         return Outcome(one.id, error=str(error))
     except Exception as error:  # of diffusers or an engine: one request fails, the others go on

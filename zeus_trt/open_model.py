@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from zeus_trt.argument_value import read_inputs
 from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.pipeline_workload import EAGER, PipelineWorkload, refuse_backend
 from zeus_trt.evaluation.workload import SessionWorkload
@@ -29,7 +30,10 @@ def open_model(model: str | Path, **options: Any) -> SessionWorkload | PipelineW
         if asked.for_pipelines and kind == BUNDLE:
             name = next(iter(asked.for_pipelines))
             raise ZeusError(f"{name}: got it for a bundle; expected a pipeline. Leave it out.")
-        return SessionWorkload(Bundle.open(model), asked.labels, asked.guidance_scale, asked.seed)
+        inputs = read_inputs(asked.inputs)
+        return SessionWorkload(Bundle.open(model), asked.labels, asked.guidance_scale, asked.seed, inputs=inputs)
+    if asked.inputs:
+        raise ZeusError("inputs: got some for a pipeline, which makes its own; expected a bundle. Leave them out.")
     if asked.mode is not None:
         raise ZeusError(
             f"mode: got {asked.mode} for a pipeline, which has its own loop; expected a bundle. Leave it out."

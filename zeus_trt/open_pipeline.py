@@ -23,7 +23,8 @@ _CONTENTS = {"prompt": "prompts", "class_labels": "labels"}
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """The samples of a model, and how it runs. Only labels, guidance, seed, backend and mode have a use for bundles.
+    """The samples of a model, and how it runs. Only labels, guidance, seed, backend, mode and inputs have a use
+    for bundles.
 
     Args:
         prompts: One per image, in turn; or a file with one per line.
@@ -40,6 +41,7 @@ class ModelOptions:
         dtype: ``fp32`` (default), ``fp16`` or ``bf16``.
         backend: The engine that is asked for; None for the default.
         mode: As in ``Session.generate``, for bundles; a pipeline has its own loop.
+        inputs: Conditioning of a bundle, as ``read_inputs`` takes it; sample k takes row k, in turn.
     """
 
     prompts: Sequence[str] | Path = ()
@@ -56,11 +58,12 @@ class ModelOptions:
     dtype: str | None = None
     backend: str | None = None
     mode: str | None = None
+    inputs: Mapping[str, Any] | Sequence[str] = ()
 
     @property
     def for_pipelines(self) -> dict[str, Any]:
         """The options that are given and have no effect on a bundle."""
-        others = ("labels", "guidance_scale", "seed", "backend", "mode")
+        others = ("labels", "guidance_scale", "seed", "backend", "mode", "inputs")
         return {name: value for name, value in vars(self).items() if name not in others and value not in (None, (), [])}
 
 

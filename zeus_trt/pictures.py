@@ -1,5 +1,6 @@
 """Pictures of what a trajectory made."""
 
+import io
 import textwrap
 from collections.abc import Mapping, Sequence
 from math import ceil
@@ -42,6 +43,13 @@ def find_format(path: Path) -> str:
             f"{', '.join(FORMATS)}. Change the ending."
         )
     return FORMATS[path.suffix.lower()]
+
+
+def encode_image(image: "Image.Image", ending: str = ".png") -> bytes:
+    """The file of a picture, of an ending of ``FORMATS``."""
+    file = io.BytesIO()
+    image.save(file, format=find_format(Path(f"picture{ending}")))
+    return file.getvalue()
 
 
 def to_images(latents: torch.Tensor) -> "list[Image.Image]":

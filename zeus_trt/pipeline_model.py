@@ -1,126 +1,213 @@
 """A pipeline that is served: requests run in threads, and their calls of the denoiser meet in one engine."""
 
+import heapq
 import inspect
+import itertools
+import math
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
+import torch
+
 from zeus_trt.errors import ZeusError
-from zeus_trt.image_maker import ImageMaker, MakerOptions
+from zeus_trt.evaluation.pipeline_workload import read_images
 from zeus_trt.pictures import to_images
-from zeus_trt.runtime import Step
-from zeus_trt.serving.generation_request import GenerationRequest
-from zeus_trt.serving.image_model import Made, OnStep
+from zeus_trt.runtime import Session, Step, accelerate
+from zeus_trt.runtime.menu import Aim, Offer
+from zeus_trt.serving import Batcher, Counters
+from zeus_trt.serving.dispatcher import PATIENCE
+from zeus_trt.serving.image_model import Draw, Made, OnStep
 from zeus_trt.serving.image_request import ImageRequest
-from zeus_trt.serving.report import Counters
 from zeus_trt.serving.ticket import EndedError, FullError, LateError
+
+_NAMES = {"class_labels": "label", "height": "size"}
 
 
 class PipelineModel:
     """Serves a pipeline by the engine of its bundle; an ``ImageModel``.
 
     Args:
-        options: The pipeline and its bundle.
+        pipeline: A diffusers pipeline; it is not touched.
+        session: A session of its bundle, which is closed with the model.
         max_active: Requests that run at a time, a thread each.
         max_queue: Requests that wait for their begin.
-        max_wait: As in ``Batcher``.
+        **settings: Of the ``Batcher``.
 
     Raises:
-        ZeusError: As ``ImageMaker``.
+        ZeusError: The pipeline makes videos; or as ``Batcher``.
     """
 
-    def __init__(self, options: MakerOptions, max_active: int = 8, max_queue: int = 256, max_wait: float = 0.02):
-        self.max_rows = options.max_rows
-        self._options, self._max_queue = options, max_queue
-        self._maker = ImageMaker(options, max_wait)
+    def __init__(self, pipeline: Any, session: Session, max_active: int = 8, max_queue: int = 256, **settings: Any):
+        self._takes = inspect.signature(pipeline.__call__).parameters
+        if "num_frames" in self._takes:
+            raise ZeusError(
+                f"model: got a {type(pipeline).__name__}, which makes videos; expected pictures. Run it alone."
+            )
+        self.max_rows = settings.get("max_rows", 8)
+        self._pipeline, self._session = pipeline, session
+        self._max_active, self._max_queue = max_active, max_queue
+        self._batcher = Batcher(session, **settings)
         self._pool = ThreadPoolExecutor(max_active, thread_name_prefix="pipeline")
-        self._lock = threading.Lock()
-        self._counts = dict.fromkeys(("submitted", "finished", "failed", "cancelled", "refused", "queued", "active"), 0)
-        self._is_closing = False
+        self._lock, self._first = threading.Lock(), threading.Lock()
+        self._is_checked = self._is_closing = False
+        self._counts = dict.fromkeys(("submitted", "finished", "failed", "cancelled", "refused", "active"), 0)
+        self._queue: list[_Job] = []
+        self._numbers = itertools.count()
+        self._seconds = (0.0, 0.0)  # of the last run: outside of its loop, and per call in it
 
     def describe(self) -> dict[str, Any]:
-        takes = inspect.signature(self._maker.pipeline.__call__).parameters
-        labels = None if "prompt" in takes else self._maker.bundle.manifest.labels
+        labels = None if "prompt" in self._takes else self._session.bundle.manifest.labels
         return {
-            "model": self._options.model,
-            "takes": "prompt" if "prompt" in takes else "label",
+            "model": str(getattr(self._pipeline, "name_or_path", None) or type(self._pipeline).__name__),
+            "takes": "prompt" if "prompt" in self._takes else "label",
             "labels": labels.count if labels else 0,
             "size": "auto",
-            "backend": self._maker.backend,
-            "guidance_scale": takes["guidance_scale"].default if "guidance_scale" in takes else 1.0,
+            "backend": self._session.backend,
+            "guidance_scale": self._takes["guidance_scale"].default if "guidance_scale" in self._takes else 1.0,
         }
 
-    def submit(self, asked: GenerationRequest, time_limit: float, on_step: OnStep | None = None) -> "Future[Made]":
-        for name in ("min_psnr", "deadline_ms"):
-            if getattr(asked, name) is not None:
-                raise ZeusError(f"{name}: got it for a pipeline; expected a ratio or a plan. Leave it out.")
-        height, width = asked.shape or (None, None)
-        request = ImageRequest(
-            prompt=asked.prompt or None, negative_prompt=asked.negative_prompt, label=asked.label,
-            steps=asked.steps or 1, ratio=asked.ratio, plan=asked.plan, guidance_scale=asked.guidance_scale,
-            seed=asked.seed or 0, height=height, width=width,
-        )  # fmt: skip
-        future: Future[Made] = Future()
-        self._take()
-        self._pool.submit(self._run, future, request, asked.n, time.monotonic() + time_limit, on_step)
-        return future
+    def submit(
+        self, asked: ImageRequest, time_limit: float | None = None, on_step: OnStep | None = None
+    ) -> "Future[Made]":
+        asked.check_for(self._session.bundle.manifest, is_pipeline=True)
+        now = time.monotonic()
+        limit = math.inf if time_limit is None else now + time_limit
+        due = now + (PATIENCE if asked.deadline_ms is None else asked.deadline_ms / 1000)
+        job = _Job(due, next(self._numbers), asked, self._list_arguments(asked), limit, on_step)
+        self._take(job)
+        self._pool.submit(self._run)
+        return job.future
 
     @property
     def counters(self) -> Counters:
         with self._lock:
-            return replace(self._maker.counters, **self._counts)
+            return replace(self._batcher.counters, queued=len(self._queue), **self._counts)
 
     def close(self, cancel: bool = False) -> None:
         self._is_closing = cancel
         self._pool.shutdown()
-        self._maker.close()
+        self._batcher.close(cancel)
+        self._session.close()
 
-    def _take(self) -> None:
+    def _list_arguments(self, asked: ImageRequest) -> dict[str, Any]:
+        """Those of the pipeline's call, but for the noise."""
+        rows = {"prompt": asked.prompt or None, "class_labels": asked.label, "negative_prompt": asked.negative_prompt}
+        height, width = asked.shape or (None, None)
+        plain = {"guidance_scale": asked.guidance_scale, "height": height, "width": width}
+        given: dict[str, Any] = {name: [value] * asked.n for name, value in rows.items() if value is not None}
+        given |= {name: value for name, value in plain.items() if value is not None}
+        kind = type(self._pipeline).__name__
+        for name in [name for name in given if name not in self._takes]:
+            raise ZeusError(f"{_NAMES.get(name, name)}: got it for a {kind}; expected none. Leave it out.")
+        for name in [name for name in ("prompt", "class_labels") if name in self._takes and name not in given]:
+            raise ZeusError(f"{_NAMES.get(name, name)}: got nothing for a {kind}; expected one. Give it.")
+        if "output_type" in self._takes:
+            given["output_type"] = "pt" if getattr(self._pipeline, "vae", None) is not None else "latent"
+        return {**given, "num_inference_steps": asked.steps, "return_dict": False}
+
+    def _take(self, job: "_Job") -> None:
         with self._lock:
-            if self._counts["queued"] >= self._max_queue:
+            if len(self._queue) >= self._max_queue:
                 self._counts["refused"] += 1
                 raise FullError(
                     f"queue: got {self._max_queue} requests that wait; expected fewer. Try again later, or raise "
                     "max_queue."
                 )
             self._counts["submitted"] += 1
-            self._counts["queued"] += 1
+            heapq.heappush(self._queue, job)
 
-    def _run(
-        self, future: "Future[Made]", request: ImageRequest, count: int, limit: float, on_step: OnStep | None
-    ) -> None:
-        def note(step: Step) -> None:
-            self._check(future, limit)
-            if on_step:
-                on_step(step)
-
-        self._change(queued=-1, active=1)
+    def _run(self) -> None:
+        """Runs the request that is due first."""
+        with self._lock:
+            job = heapq.heappop(self._queue)
+            self._counts["active"] += 1
         made, error = None, None
         try:
-            self._check(future, limit)
-            images, report = self._maker.run_pipeline(request, count, note)
-            made = Made(to_images(images), report)
+            self._check(job)
+            made = self._make(job)
         except BaseException as raised:
             error = raised
         if isinstance(error, EndedError):
-            future.cancel()
-        is_open = future.set_running_or_notify_cancel()
-        self._change(active=-1, **{"cancelled" if not is_open else "failed" if error else "finished": 1})
+            job.future.cancel()
+        is_open = job.future.set_running_or_notify_cancel()
+        with self._lock:
+            self._counts["active"] -= 1
+            self._counts["cancelled" if not is_open else "failed" if error else "finished"] += 1
         if is_open and error is not None:
-            future.set_exception(error)
+            job.future.set_exception(error)
         elif is_open:
-            future.set_result(made)  # type: ignore[arg-type]
+            job.future.set_result(made)  # type: ignore[arg-type]
 
-    def _check(self, future: "Future[Made]", limit: float) -> None:
+    def _make(self, job: "_Job") -> Made:
+        if self._is_checked:
+            return self._make_one(job, check=False)
+        with self._first:  # one run compares the engine with the denoiser before all others
+            made = self._make_one(job, check=not self._is_checked)
+            self._is_checked = True
+            return made
+
+    def _make_one(self, job: "_Job", check: bool) -> Made:
+        last: list[torch.Tensor] = []
+
+        def note(step: Step) -> None:
+            last[:] = [step.latents]
+            self._check(job)
+            if job.on_step:
+                job.on_step(step, self._choose_preview(job.asked, step.latents))
+
+        plan = {name: value for name, value in job.asked.settings.items() if name != "num_steps"}
+        noise = [torch.Generator().manual_seed(seed) for seed in job.asked.seeds]
+        aim = None if job.asked.deadline_ms is None else self._choose_aim(job)
+        began = time.monotonic()
+        with accelerate(
+            self._pipeline, engine=self._batcher.session, on_step=note, check=check, aim=aim, **plan
+        ) as fast:
+            output = fast(**job.arguments, generator=noise)
+        report = fast.report
+        self._seconds = time.monotonic() - began - report.total_seconds, report.total_seconds / report.nfe
+        return Made(to_images(read_images(output[0], last[0].float().cpu())), report)
+
+    def _choose_preview(self, asked: ImageRequest, latents: torch.Tensor) -> Draw | None:
+        """What draws latents: they are pixels, or the decoder takes them as they are and pictures are asked for."""
+        if (vae := getattr(self._pipeline, "vae", None)) is None:
+            return partial(to_images, latents) if latents.ndim == 4 and latents.shape[1] in (1, 3) else None
+        channels = getattr(vae.config, "latent_channels", None)
+        if asked.partial_images is None or latents.ndim != 4 or latents.shape[1] != channels:
+            return None
+        scaled = latents.to(vae.dtype) / vae.config.scaling_factor + (getattr(vae.config, "shift_factor", None) or 0.0)
+        return lambda: to_images(vae.decode(scaled, return_dict=False)[0].float())
+
+    def _choose_aim(self, job: "_Job") -> Aim:
+        """The best plan that ends in time, at the speed of the last runs; requests that wait are to have as much."""
+        waiting = len(self._queue)
+        rounds = 1 + waiting / self._max_active
+        other, per_call = self._seconds
+
+        def fits(offer: Offer) -> bool:
+            return other + offer.cost * per_call * rounds <= job.due - time.monotonic()
+
+        return Aim(fits=fits, load=f" with {waiting} waiting" if waiting else "")
+
+    def _check(self, job: "_Job") -> None:
         """Ends a run that nobody waits for, between two steps."""
-        if future.cancelled() or self._is_closing:
+        if job.future.cancelled() or self._is_closing:
             raise EndedError("request: got cancelled. Send it again.")
-        if time.monotonic() > limit:
+        if time.monotonic() > job.limit:
             raise LateError("time_limit: got a request that did not end within it; expected one that does. Raise it.")
 
-    def _change(self, **changes: int) -> None:
-        with self._lock:
-            for name, change in changes.items():
-                self._counts[name] += change
+
+@dataclass(order=True)
+class _Job:
+    """A request: those that are due earlier go first."""
+
+    due: float
+    number: int
+    asked: ImageRequest = field(compare=False)
+    arguments: dict[str, Any] = field(compare=False)
+    limit: float = field(compare=False)
+    on_step: OnStep | None = field(compare=False)
+    future: "Future[Made]" = field(default_factory=Future, compare=False)

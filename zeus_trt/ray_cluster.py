@@ -120,7 +120,7 @@ def make_environment() -> dict[str, Any]:
 
 
 def find_on_every_node(options: Any) -> dict[str, Any]:
-    """The fields of ``MakerOptions`` or ``ServedModel`` with absolute paths: every node opens the model itself."""
+    """The fields of a ``ServedModel`` with absolute paths: every node opens the model itself."""
     places = {name: getattr(options, name, None) for name in ("model", "engine")}
     return vars(options) | {name: _resolve(place) for name, place in places.items() if place is not None}
 

@@ -21,7 +21,9 @@ def write_command(
     defaults = {name: p.default for one in reversed(functions) for name, p in inspect.signature(one).parameters.items()}
     words = ["zeus-trt", name, *map(str, arguments)]
     for option, value in options.items():
-        if value is not None and value != defaults[option]:
+        if option == "inputs":
+            words += [word for text in value for word in ("--input", text)]
+        elif value is not None and value != defaults[option]:
             text = ",".join(map(str, value)) if isinstance(value, list | tuple | range) else str(value)
             words += [f"--{option.replace('_', '-')}", *([] if value is True else [text])]
     return shlex.join(words)

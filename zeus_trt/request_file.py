@@ -11,11 +11,13 @@ from typing import Any
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle.manifest import Manifest
-from zeus_trt.serving.image_request import ImageRequest
-from zeus_trt.zeus_graph.counts import show
+from zeus_trt.serving.image_request import ADVICE, ImageRequest, read_request
+from zeus_trt.serving.limits import Limits
+from zeus_trt.zeus_graph.counts import MAX_STEPS, show
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
-_ADVICE = "Fix it."
+_LIMITS = Limits(images=1, steps=MAX_STEPS, pixels=1 << 26, prompt=10_000)
+_OF_HTTP = ("stream", "partial_images", "response_format", "model", "user")
 
 
 @dataclass(frozen=True)
@@ -26,13 +28,14 @@ class NamedRequest:
     request: ImageRequest
 
 
-def read_requests(file: Path, manifest: Manifest | None) -> list[NamedRequest]:
+def read_requests(file: Path, manifest: Manifest, is_pipeline: bool = False) -> list[NamedRequest]:
     """Reads every request of a file before the first of them runs.
 
     Args:
         file: ``.jsonl``, an object per line, or ``.parquet``, one per row: an ``id`` and the fields of
-            ``ImageRequest``; null is as good as no field. Blank lines are skipped.
-        manifest: As in ``ImageRequest.check_for``.
+            ``ImageRequest``, but for those of HTTP; null is as good as no field. The seed is 0 by default, and ``n`` is
+            1. Blank lines are skipped.
+        manifest, is_pipeline: As in ``ImageRequest.check_for``.
 
     Raises:
         ZeusError: The file does not read, or a line is no request for this model: the message has its number.
@@ -44,9 +47,9 @@ def read_requests(file: Path, manifest: Manifest | None) -> list[NamedRequest]:
     for number, data in rows:
         try:
             one = _read_one(data)
-            one.request.check_for(manifest)
+            one.request.check_for(manifest, is_pipeline)
             if (key := one.id.casefold()) in found:  # some disks do not tell a from A
-                raise ZeusError(f"id: got {one.id} again; expected another one in each {unit}. {_ADVICE}")
+                raise ZeusError(f"id: got {one.id} again; expected another one in each {unit}. Change it.")
         except ZeusError as error:
             raise ZeusError(f"{unit} {number} of {file.name}: {error}") from error
         found[key] = one
@@ -57,10 +60,10 @@ def read_requests(file: Path, manifest: Manifest | None) -> list[NamedRequest]:
 
 def _read_one(data: Any) -> NamedRequest:
     if isinstance(data, bytes):
-        data = strict_json.decode(data, "request", advice=_ADVICE)
+        data = strict_json.decode(data, "request", advice=ADVICE)
     if not isinstance(data, dict):
-        raise ZeusError(f"request: got {show(data)}; expected a JSON object. {_ADVICE}")
-    fields = {name: value for name, value in data.items() if value is not None}
+        raise ZeusError(f"request: got {show(data)}; expected a JSON object. {ADVICE}")
+    fields = {"seed": 0} | {name: value for name, value in data.items() if value is not None}
     name = fields.pop("id", None)
     name = str(name) if type(name) is int else name
     if not isinstance(name, str) or not _ID.fullmatch(name):
@@ -68,7 +71,9 @@ def _read_one(data: Any) -> NamedRequest:
             f"id: got {show(name)}; expected the name of a file: at most 128 letters, digits, dots, hyphens and "
             "underscores, no dot or hyphen first. Change it."
         )
-    return NamedRequest(name, strict_json.build(fields, ImageRequest, "request", advice=_ADVICE))
+    if other := next((field for field in _OF_HTTP if field in fields), None):
+        raise ZeusError(f"{other}: got it in a file; expected it over HTTP alone. Leave it out.")
+    return NamedRequest(name, read_request(fields, _LIMITS))
 
 
 def _read_lines(file: Path) -> Iterator[tuple[int, bytes]]:
@@ -94,7 +99,7 @@ def _read_parquet(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     import pyarrow
     from pyarrow import parquet
 
-    known = {"id", *(field.name for field in dataclasses.fields(ImageRequest))}
+    known = {"id", *(field.name for field in dataclasses.fields(ImageRequest))} - {*_OF_HTTP}
     try:
         with parquet.ParquetFile(file) as table:
             if unknown := sorted(set(table.schema_arrow.names) - known):

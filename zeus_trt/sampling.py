@@ -10,10 +10,12 @@ from typing import Any
 from zeus_trt.errors import ZeusError, escape
 from zeus_trt.evaluation.pipeline_workload import PipelineWorkload
 from zeus_trt.evaluation.workload import SessionWorkload
+from zeus_trt.export.loading import BUNDLE, NONE, find_kind
 from zeus_trt.files import check_place
 from zeus_trt.media import check_format, check_kind, write_media
 from zeus_trt.open_model import ModelOptions, open_model
 from zeus_trt.options import split_options
+from zeus_trt.runtime.menu import check_floor, refuse_floor
 from zeus_trt.runtime.report import Report
 from zeus_trt.runtime.request import check_run
 from zeus_trt.zeus_graph import PRESETS, Plan, choose_plan, load_plan
@@ -34,6 +36,7 @@ class RunOptions:
             predictor.
         window, preset: As in ``choose_plan``.
         predictor: The rule that fills skipped steps; by default ``zeus``, or a calibrated plan's own.
+        min_psnr: PSNR in dB to the full run, instead of all of these, as in ``Session.generate``.
         steps: Solver steps.
         num_images: How many, and no fewer than prompts or labels, which take turns; by default ``NUM_LABELLED``, of a
             pipeline one per prompt.
@@ -48,12 +51,15 @@ class RunOptions:
     window: str | None = None
     preset: str | None = None
     predictor: str | None = None
+    min_psnr: float | None = None
     steps: int = 50
     num_images: int | None = None
     compare_full: bool = False
 
     def __post_init__(self) -> None:
         self.make_planner()
+        given = (self.plan, self.ratio, self.window, self.preset, self.predictor)
+        check_floor(self.min_psnr, any(value is not None for value in given))
         is_preset = isinstance(self.plan, str) and self.plan in PRESETS
         if self.plan is not None and not is_preset:
             object.__setattr__(self, "plan", load_plan(self.plan))
@@ -79,9 +85,10 @@ class Made:
     def describe(self) -> str:
         """The run on one line."""
         report = self.report
+        reason = "" if report.reason in ("", "asked for") else f"; plan: {report.reason}"
         return escape(
             f"{self.output}: {report.nfe} of {len(report.plan)} steps call {report.backend}, "
-            f"{report.total_seconds:.2f} s (engine {report.engine_seconds:.2f} s), {report.mode} mode"
+            f"{report.total_seconds:.2f} s (engine {report.engine_seconds:.2f} s), {report.mode} mode{reason}"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -116,18 +123,22 @@ def run_model(
     for file in files:
         check_place(file)
     check_run(asked.steps, 1 if asked.num_images is None else asked.num_images, seed)
+    if asked.min_psnr is not None and options.get("engine") is None and find_kind(model) not in (BUNDLE, NONE):
+        raise refuse_floor()
     workload = open_model(model, **model_options)
     backend = workload.open(options.get("backend") or "auto")
     _check_calibration(asked, workload, backend, warn)
     count = _count_images(asked.num_images, len(options.get("prompts") or options.get("labels") or ()), workload)
     check_run(asked.steps, count, seed)
     check_kind(output, is_video=isinstance(workload, PipelineWorkload) and workload.makes_videos)
+    floor = {"plan": None, "min_psnr": asked.min_psnr}
+    chosen = {"plan": asked.make_planner()} if asked.min_psnr is None else floor
     made = []
-    for file, wanted in zip(files, (asked.make_planner(), choose_plan(ratio=0)), strict=False):
+    for file, plan in zip(files, (chosen, {"plan": choose_plan(ratio=0)}), strict=False):
         with progress() if progress else nullcontext() as bar:
             sample = workload.sample(
-                wanted, range(count), num_steps=asked.steps, backend=backend, mode=options.get("mode") or "auto",
-                on_call=None if bar is None else bar.update,
+                numbers=range(count), **plan, num_steps=asked.steps, backend=backend,
+                mode=options.get("mode") or "auto", on_call=None if bar is None else bar.update,
             )  # fmt: skip
         write_media(sample.images, file)
         made.append(Made(file, sample.report))

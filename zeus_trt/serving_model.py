@@ -1,14 +1,16 @@
-"""What `zeus-trt serve` serves."""
+"""What `zeus-trt serve` and `generate-batch` run."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+from zeus_trt.argument_value import read_inputs
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.labels import choose_guidance
-from zeus_trt.export.loading import BUNDLE, find_kind
-from zeus_trt.image_maker import MakerOptions
+from zeus_trt.export.loading import BUNDLE, PIPELINE, find_kind
+from zeus_trt.open_pipeline import load_on_device
 from zeus_trt.pipeline_model import PipelineModel
 from zeus_trt.runtime import Bundle, Session
 from zeus_trt.serving.image_model import BundleModel, ImageModel
@@ -19,14 +21,15 @@ _PACKAGES = ("fastapi", "uvicorn", "prometheus_client")
 
 @dataclass(frozen=True)
 class ServedModel:
-    """How a model is opened: plain data, which other processes can read.
+    """How a model is opened that makes the pictures of many requests by one engine: plain data for other processes.
 
     Args:
-        model: A bundle that makes pixels of class labels, or of nothing but noise; or a pipeline, with ``engine``.
+        model: A bundle that makes pixels; or a pipeline, with ``engine``.
         engine: The bundle of a pipeline.
         dtype: As in ``ModelOptions``, for pipelines.
         backend, device: As in ``Session``.
         max_rows, max_wait, max_queue: As in ``Batcher``.
+        inputs: Conditioning of requests that give none, as ``read_inputs`` takes it; for bundles.
     """
 
     model: str | Path
@@ -37,32 +40,59 @@ class ServedModel:
     max_rows: int = 8
     max_wait: float = 0.02
     max_queue: int = 256
+    inputs: Sequence[str] = ()
+
+    @property
+    def is_pipeline(self) -> bool:
+        """Whether the model is a pipeline.
+
+        Raises:
+            ZeusError: A pipeline without a bundle, a bundle with one, or a model of another kind.
+        """
+        kind = find_kind(self.model)
+        if kind not in (BUNDLE, PIPELINE):
+            raise ZeusError(f"model: got {self.model}; expected a bundle. Export it: zeus-trt export {self.model}.")
+        if kind == PIPELINE and self.engine is None:
+            raise ZeusError(
+                "engine: got nothing for a pipeline; expected its bundle. Export the pipeline, and give it."
+            )
+        if kind == PIPELINE and self.inputs:
+            raise ZeusError("inputs: got some for a pipeline, which makes its own; expected a bundle. Leave them out.")
+        for name in ("engine", "dtype"):
+            if kind == BUNDLE and getattr(self, name) is not None:
+                raise ZeusError(f"{name}: got it for a bundle; expected a pipeline. Leave it out.")
+        return kind == PIPELINE
+
+    def open_bundle(self) -> Bundle:
+        """The bundle whose engine runs."""
+        return Bundle.open(self.engine if self.is_pipeline and self.engine else self.model)
 
     def open_service(self) -> Service:
         """The service of this model; it is for ``zeus_trt.serving.app.create_app``.
 
         Raises:
+            ZeusError: As ``open``.
+        """
+        return Service(self.open)
+
+    def open(self) -> ImageModel:
+        """Opens the model.
+
+        Raises:
             ZeusError: The model does not open, or it is of a kind that cannot be served.
         """
-        return Service(self._open)
-
-    def _open(self) -> ImageModel:
-        engine = None if self.engine is None else str(self.engine)
-        options = MakerOptions(str(self.model), engine, self.backend, self.max_rows, self.device, self.dtype)
-        if options.is_pipeline:
-            return PipelineModel(options, max_queue=self.max_queue, max_wait=self.max_wait)
-        if find_kind(self.model) != BUNDLE:
-            raise ZeusError(f"model: got {self.model}; expected a bundle. Export it: zeus-trt export {self.model}.")
-        session = Session(Bundle.open(self.model), backend=self.backend, device=self.device)
-        manifest = session.bundle.manifest
-        scale = choose_guidance(None, manifest.labels is not None)
-        labels = session.label_images(None, 1)
-        make = partial(BundleModel, session, scale, max_rows=self.max_rows, max_wait=self.max_wait)
+        session = Session(self.open_bundle(), backend=self.backend, device=self.device)
+        settings: dict[str, Any] = {"max_rows": self.max_rows, "max_wait": self.max_wait, "max_queue": self.max_queue}
         try:
-            model = make(max_queue=self.max_queue)
-            session.generate(labels, num_steps=1)  # what is read or compiled at the first call is ready then
+            if self.is_pipeline:
+                pipeline = load_on_device(self.model, self.device, self.dtype)
+                return PipelineModel(pipeline, session, **settings)
+            manifest = session.bundle.manifest
+            scale = choose_guidance(None, manifest.labels is not None)
+            model = BundleModel(session, scale, read_inputs(self.inputs), **settings)
+            model.warm_up()
             return model
-        except ZeusError:
+        except BaseException:
             session.close()
             raise
 

@@ -7,7 +7,7 @@ from typing import Any
 from zeus_trt.errors import ZeusError, say_cause
 from zeus_trt.ray_cluster import LOCAL, RayOptions, connect, find_on_every_node
 from zeus_trt.serving.app import create_app
-from zeus_trt.serving.generation_request import Limits
+from zeus_trt.serving.limits import Limits
 from zeus_trt.serving.server import Address
 from zeus_trt.serving_model import ServedModel
 

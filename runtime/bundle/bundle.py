@@ -2,17 +2,20 @@
 
 import hashlib
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError, escape
 from zeus_trt.files import digest_file, recover
+from zeus_trt.runtime.bundle import adapter as adapters
+from zeus_trt.runtime.bundle.adapter import Adapter
 from zeus_trt.runtime.bundle.manifest import FILE_NAME, SCHEDULER_FILE, FileEntry, Graph, Manifest, solver_name
 from zeus_trt.runtime.bundle.onnx_references import list_references
 from zeus_trt.runtime.bundle.precision import Precision
 from zeus_trt.runtime.scheduler import parse_config
+from zeus_trt.zeus_graph.counts import show
 
 _Stamp = tuple[int, ...]
 _COPY = "Copy the whole folder, or export the model again."
@@ -30,10 +33,12 @@ class Bundle:
     Args:
         path: The folder.
         manifest: What it holds.
+        adapter: What the weights of its engines get in addition.
     """
 
     path: Path
     manifest: Manifest
+    adapter: Adapter | None = None
     _stamps: dict[str, _Stamp] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -69,9 +74,44 @@ class Bundle:
         """
         graph = self.manifest.find_graph(precision).file
         for name in (name for name in self.manifest.files if name.startswith(graph)):
-            if self._stamps.get(name) != _stamp(self._find(name)):
-                self._check(name)
+            self.file(name)
         return self.path / graph
+
+    def file(self, name: str) -> Path:
+        """A large file of the manifest, checked again if it has changed since the bundle was opened; or ZeusError."""
+        if self._stamps.get(name) != _stamp(self._find(name)):
+            self._check(name)
+        return self.path / name
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """Names of the adapters that are stored in it."""
+        folder, file = f"{adapters.FOLDER}/", f"/{adapters.FILE_NAME}"
+        found = (name for name in self.manifest.files if name.startswith(folder) and name.endswith(file))
+        return tuple(sorted(name.removeprefix(folder).removesuffix(file) for name in found))
+
+    def with_adapter(self, name: str | None) -> "Bundle":
+        """The same bundle, whose engines have this adapter in their weights; None for none.
+
+        Raises:
+            ZeusError: The bundle has no such adapter.
+        """
+        if name is None:
+            return replace(self, adapter=None)
+        if name not in self.adapters:
+            raise ZeusError(
+                f"adapter: got {show(name)} for a bundle with {', '.join(self.adapters) or 'none'}; expected one of "
+                f"its own. Make it: zeus-trt adapter {self.path} FILE -o NAME."
+            )
+        content = self.read(f"{adapters.place_of(name)}/{adapters.FILE_NAME}")
+        return replace(self, adapter=Adapter.from_json(content))
+
+    @property
+    def fused_manifest(self) -> Manifest:
+        """The manifest of what its engines compute: with its adapter among the active ones."""
+        if (one := self.adapter) is None:
+            return self.manifest
+        return replace(self.manifest, adapters={one.name: one.scale}, adapters_sha256=one.sha256)
 
     def find_quantized(self) -> Precision:
         """The precision of the graph that answers the ``Q`` steps of plans.
@@ -126,6 +166,7 @@ class Bundle:
             "guidance": [manifest.guidance],
             "inputs": [str(spec) for spec in manifest.inputs],
             "output": [str(manifest.output)],
+            "adapters": [", ".join(self.adapters) or "none"],
             "labels": [f"0..{manifest.labels.count - 1}, null {manifest.labels.null}" if manifest.labels else "none"],
             "error to eager": [_list_errors(graph) for graph in manifest.graphs],
             "made by": [", ".join(f"{name} {version}" for name, version in manifest.versions.items())],

@@ -206,11 +206,12 @@ def _check_key() -> None:
 
 def _refuse_all(bundle: Path, asked: EngineSpec, engines: Sequence[EngineFile]) -> ZeusError:
     is_distrusted = any(engine.reasons == (NOT_BUILT_HERE,) for engine in engines)
+    options = "".join(f" --{name.replace('_', '-')}" for name in asked.options)
     refused = (f"{_name_folder(engine)}: {', '.join(engine.reasons)}" for engine in engines)
     message = (
         f"engine: got {'; '.join(refused) or f'no {asked.backend} engine'}; expected one for {asked.backend} "
         f"{asked.backend_version} on {asked.target}. Run `zeus-trt build {shlex.quote(str(bundle))} "
-        f"--backend {asked.backend}`{f', {TRUST_ADVICE}' if is_distrusted else ''}."
+        f"--backend {asked.backend}{options}`{f', {TRUST_ADVICE}' if is_distrusted else ''}."
     )
     return UntrustedError(message) if is_distrusted else ZeusError(message)
 

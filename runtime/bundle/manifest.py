@@ -227,11 +227,13 @@ class Manifest:
     def describe(self) -> str:
         """Denoiser, inputs that vary, and the worst error to eager, on one line."""
         floats = [graph for graph in self.graphs if graph.precision not in QUANTIZED]
-        worst = max((record.relative_error for graph in floats for record in graph.verification), default=None)
+        records = [record for graph in floats for record in graph.verification]
+        worst = max((record.relative_error for record in records), default=None)
+        source = next((record.setting["reference"] for record in records if "reference" in record.setting), "eager")
         symbols = ", ".join(symbol.name for symbol in self.symbols)
         error = "not measured" if worst is None else f"at most {worst:.1e}"
         where = f" where {' and '.join(map(str, self.relations))}" if self.relations else ""
-        return escape(f"{self.denoiser_class}, {symbols} may vary{where}, relative error to eager {error}")
+        return escape(f"{self.denoiser_class}, {symbols} may vary{where}, relative error to {source} {error}")
 
     def to_json(self) -> str:
         """The manifest as JSON text, with a digest of itself.

@@ -4,6 +4,8 @@ import mmap
 from collections.abc import Iterator
 from pathlib import Path
 
+from zeus_trt.runtime.bundle.protobuf import list_parts
+
 _FIELDS: dict[str, dict[int, str]] = {  # message of onnx.proto -> number of a field -> the message in it
     "model": {7: "graph", 20: "training", 25: "function"},
     "graph": {1: "node", 5: "tensor", 15: "sparse"},
@@ -36,7 +38,7 @@ def _walk(content: mmap.mmap, start: int, end: int, message: str, depth: int) ->
     if depth > _DEPTH:
         raise ValueError(f"it is nested deeper than {_DEPTH} levels")
     key, value = b"", b""
-    for number, low, high in _list_parts(content, start, end):
+    for number, low, high in list_parts(content, start, end):
         if message == "entry":
             key = content[low:high] if number == _KEY else key
             value = content[low:high] if number == _VALUE else value
@@ -44,40 +46,3 @@ def _walk(content: mmap.mmap, start: int, end: int, message: str, depth: int) ->
             yield from _walk(content, low, high, inner, depth + 1)
     if key == b"location":
         yield value.decode("utf-8")
-
-
-def _list_parts(content: mmap.mmap, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Number, start and end of every field that is a message, text or bytes."""
-    place = start
-    while place < end:
-        tag, place = _read_varint(content, place, end)
-        if tag >= 1 << 32:
-            raise ValueError("a tag is too long")
-        number, wire = tag >> 3, tag & 7
-        if wire == 0:
-            _, place = _read_varint(content, place, end)
-        elif wire in (1, 5):
-            place += 8 if wire == 1 else 4
-        elif wire == 2:
-            size, place = _read_varint(content, place, end)
-            if place + size > end:
-                raise ValueError("a field is longer than its message")
-            yield number, place, place + size
-            place += size
-        else:
-            raise ValueError(f"a field has the unknown kind {wire}")
-    if place != end:
-        raise ValueError("a field is longer than its message")
-
-
-def _read_varint(content: mmap.mmap, place: int, end: int) -> tuple[int, int]:
-    number = 0
-    for shift in range(0, 70, 7):
-        if place >= end:
-            raise ValueError("a number is cut off")
-        byte = content[place]
-        place += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, place
-    raise ValueError("a number is too long")

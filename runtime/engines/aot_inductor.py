@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,13 @@ from zeus_trt.runtime.bundle.engine_file import copy_engine
 from zeus_trt.runtime.bundle.engine_folder import AOT_INDUCTOR, ask_engine, load_engine
 from zeus_trt.runtime.bundle.engine_profile import Profile
 from zeus_trt.runtime.bundle.engine_record import EngineRecord
+from zeus_trt.runtime.bundle.fused_weights import FusedWeight, fuse
 from zeus_trt.runtime.bundle.precision import Precision
 from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec, TensorSpec
 from zeus_trt.runtime.engines.cuda_graph import CudaGraphs
 from zeus_trt.runtime.engines.engine import Engine, EngineInfo
+
+_PREFIX = "denoiser."  # of the denoiser's parameters in what export traces
 
 
 class AotEngine(Engine):
@@ -91,9 +94,27 @@ class AotEngine(Engine):
                     package, manifest.inputs, built.profile, device, cuda_graph, manifest.symbols, built.precision
                 )
             engine.record = record
+            if bundle.adapter:
+                engine._update(fuse(bundle, built.precision))
             return engine
 
         return load_engine(bundle.path, ask_engine(manifest, AOT_INDUCTOR, device, precision), load, trust)
+
+    def _update(self, weights: Mapping[str, FusedWeight]) -> None:
+        """Replaces constants of the package by weights of the graph."""
+        parameters = {name: weight for weight in weights.values() for name in weight.parameters}
+        values = {_PREFIX + name: weight.restore().to(self.info.device) for name, weight in parameters.items()}
+        missing = values.keys() - {*self._model.get_constant_fqns()}
+        try:
+            if missing:
+                raise RuntimeError(f"it has no constant {min(missing)}")
+            self._model.load_constants(values, check_full_update=False)
+        except Exception as error:  # torch's loader raises bare RuntimeErrors
+            raise ZeusError(
+                f"aot-inductor: got a package that takes no weights of an adapter ({say_cause(error)}); expected one "
+                "with a constant for each parameter. Use another backend, or export the pipeline with the adapter "
+                "active."
+            ) from error
 
     def _compute(self, cast: dict[str, torch.Tensor]) -> torch.Tensor:
         device = self.info.device

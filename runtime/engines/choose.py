@@ -8,6 +8,8 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.bundle.engine_folder import UntrustedError
 from zeus_trt.runtime.bundle.engine_trust import check_trust
+from zeus_trt.runtime.bundle.fused_weights import fuse
+from zeus_trt.runtime.denoiser import Denoiser, EnginePair
 from zeus_trt.runtime.engines.engine import Engine
 from zeus_trt.zeus_graph.counts import show
 
@@ -38,7 +40,7 @@ def choose_engine(
     """Opens the best engine that runs here.
 
     Args:
-        bundle: The bundle with its engines.
+        bundle: The bundle with its engines. If it has an adapter, that is in the engine's weights.
         backend: One of ``BACKENDS``, or ``auto``; with a precision behind it, ``onnxruntime:int8``, of that graph.
         device: Where it shall run; by default a GPU if there is one that serves, else the CPU.
         cuda_graph: Replay it from a CUDA graph, which saves the launches of a small model; not of ONNX Runtime.
@@ -67,6 +69,7 @@ def choose_engine(
                 engine = _open(bundle, name, place, cuda_graph, trust, graph or precision)
                 if graph:
                     engine.graph = graph
+                engine.adapter = bundle.adapter.sha256 if bundle.adapter else ""
             except ZeusError as error:
                 if isinstance(error, UntrustedError) and backend == "auto":
                     _log.warning("%s", error)
@@ -76,6 +79,26 @@ def choose_engine(
                 return engine, "asked for" if backend != "auto" else "the best"
             return engine, f"{'asked for' if backend != 'auto' else 'the best that runs here'} ({'; '.join(refused)})"
     raise ZeusError(refused[-1] if backend != "auto" else "; ".join(refused))
+
+
+def check_given(
+    engine: Denoiser | EnginePair, bundle: Bundle, backend: str, cuda_graph: bool | None, precision: str | None
+) -> None:
+    """Refuses an engine that a session is given beside a choice of one, or one with another adapter than the bundle's.
+
+    Raises:
+        ZeusError: It is such an engine.
+    """
+    if backend != "auto" or cuda_graph or precision:
+        asked = f"the backend {backend}" if backend != "auto" else "cuda_graph" if cuda_graph else "a precision"
+        raise ZeusError(f"engine: got one, and {asked}; expected either. Leave one of them out.")
+    asked = bundle.adapter.sha256 if bundle.adapter else ""
+    for one in (engine.full, engine.quantized) if isinstance(engine, EnginePair) else (engine,):
+        if (found := getattr(one, "adapter", asked)) != asked:
+            raise ZeusError(
+                f"engine: got one with the adapter {found[:12] or 'none'}; expected {asked[:12] or 'none'}, that of "
+                "the bundle. Open it of a bundle with this adapter."
+            )
 
 
 def _list_devices() -> tuple[str, ...]:
@@ -102,7 +125,8 @@ def _open(
         from zeus_trt.runtime.engines.onnxruntime import OnnxRuntimeEngine
 
         provider = "CUDAExecutionProvider" if device.type == "cuda" else "CPUExecutionProvider"
-        return OnnxRuntimeEngine(bundle.graph(precision), provider, device_index=device.index or 0)
+        weights = fuse(bundle, precision) if bundle.adapter else {}
+        return OnnxRuntimeEngine(bundle.graph(precision), provider, device_index=device.index or 0, weights=weights)
     if backend == "aot-inductor":
         from zeus_trt.runtime.engines.aot_inductor import AotEngine
 

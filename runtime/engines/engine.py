@@ -50,6 +50,8 @@ class Engine(AbstractContextManager):
     """Of an engine that ``zeus-trt build`` made."""
     graph: str = ""
     """The precision by which it was asked for, behind its kind; empty for the bundle's first."""
+    adapter: str = ""
+    """Digest of the adapter in its weights; empty without one."""
     is_closed = False
     _callers: tuple[int, ...] = ()
     _dtypes: Mapping[str, torch.dtype]

@@ -1,11 +1,13 @@
 """ONNX Runtime: the engine of a fresh machine."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.runtime.bundle.fused_weights import FusedWeight
 from zeus_trt.runtime.bundle.mapped_files import MappedFiles
 from zeus_trt.runtime.bundle.onnx_references import list_references
 from zeus_trt.runtime.bundle.precision import METADATA as PRECISION
@@ -22,6 +24,7 @@ _TORCH_TYPES = {
     "tensor(int32)": torch.int32,
     "tensor(bool)": torch.bool,
 }
+_BFLOAT16 = 16
 _ONNX_TYPES = {  # numbers of onnx.TensorProto: numpy has no bfloat16
     torch.float32: 1,
     torch.int32: 6,
@@ -29,7 +32,7 @@ _ONNX_TYPES = {  # numbers of onnx.TensorProto: numpy has no bfloat16
     torch.bool: 9,
     torch.float16: 10,
     torch.float64: 11,
-    torch.bfloat16: 16,
+    torch.bfloat16: _BFLOAT16,
 }
 
 
@@ -45,6 +48,7 @@ class OnnxRuntimeEngine(Engine):
             an error, never a silent fallback.
         num_threads: Threads of one call; by default as many as torch uses.
         device_index: Which GPU, for the CUDA provider.
+        weights: Initializers that take the place of the graph's own, by name.
 
     Raises:
         ZeusError: ONNX Runtime or the provider is missing, or the graph does not load.
@@ -56,6 +60,7 @@ class OnnxRuntimeEngine(Engine):
         provider: str = "CPUExecutionProvider",
         num_threads: int | None = None,
         device_index: int = 0,
+        weights: Mapping[str, FusedWeight] | None = None,
     ):
         ort = _import_onnxruntime()
         if provider not in ort.get_available_providers():
@@ -68,9 +73,11 @@ class OnnxRuntimeEngine(Engine):
         options.intra_op_num_threads = num_threads or torch.get_num_threads()
         options.log_severity_level = 4  # its errors are raised; its own lines show names from the graph unescaped
         settings = {"device_id": device_index} if device.type == "cuda" else {}
+        self._values: dict[str, Any] = {}  # the session reads their memory
         try:
             self._files = MappedFiles([onnx, *(onnx.parent / name for name in sorted(list_references(onnx)))])
-            self._session = ort.InferenceSession(str(onnx), options, [(provider, settings)], enable_fallback=0)
+            graph = self._replace(ort, onnx, weights, options) if weights else str(onnx)
+            self._session = ort.InferenceSession(graph, options, [(provider, settings)], enable_fallback=0)
         except Exception as error:  # onnxruntime raises a class of its own per fault, all bare Exceptions
             raise ZeusError(
                 f"onnxruntime: got {onnx.name}, which does not load ({_join_lines(error)}); expected a graph that this "
@@ -123,8 +130,24 @@ class OnnxRuntimeEngine(Engine):
             torch.cuda.current_stream(device).synchronize()
         return output
 
+    def _replace(self, ort: Any, onnx: Path, weights: Mapping[str, FusedWeight], options: Any) -> bytes:
+        """The graph with these weights; of those in a file beside it, ``options`` hold the numbers."""
+        content = bytearray(onnx.read_bytes())
+        for name, weight in weights.items():
+            kind, place = _ONNX_TYPES[weight.value.dtype], weight.initializer
+            numbers = weight.value.view(torch.int16 if kind == _BFLOAT16 else weight.value.dtype).numpy()
+            if place.is_external:
+                self._values[name] = ort.OrtValue.ortvalue_from_numpy_with_onnx_type(numbers, kind)
+            else:
+                content[place.offset : place.offset + numbers.nbytes] = numbers.tobytes()
+        # Before the graph is optimised, unlike add_initializer: what is folded into others has the new numbers.
+        options.add_external_initializers(list(self._values), list(self._values.values()))
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(onnx.parent))
+        return bytes(content)
+
     def _release(self) -> None:
         self._session = None
+        self._values.clear()
         self._files.close()
 
 

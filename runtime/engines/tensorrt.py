@@ -2,6 +2,8 @@
 
 import contextlib
 import threading
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.bundle.engine_file import read_engine
 from zeus_trt.runtime.bundle.engine_folder import EngineFile, ask_engine, load_engine
 from zeus_trt.runtime.bundle.engine_record import EngineRecord
+from zeus_trt.runtime.bundle.fused_weights import fuse
+from zeus_trt.runtime.bundle.initializers import find_initializers
 from zeus_trt.runtime.bundle.manifest import Manifest
 from zeus_trt.runtime.engines.cuda_graph import CudaGraphs
 from zeus_trt.runtime.engines.engine import Engine, EngineInfo
@@ -27,6 +31,7 @@ _TORCH_TYPES = {
     "UINT8": torch.uint8,
     "BOOL": torch.bool,
 }
+_TENSORRT_TYPES = {dtype: name for name, dtype in _TORCH_TYPES.items()}
 
 
 class TensorRTEngine(Engine):
@@ -111,9 +116,15 @@ class TensorRTEngine(Engine):
             ZeusError: As ``load_engine``; ``trust`` is as there.
         """
         asked = ask_engine(bundle.manifest, backend, device, precision)
+        if bundle.adapter:
+            asked = replace(asked, options={"refittable": True})
 
         def load(path: Path, record: EngineRecord) -> "TensorRTEngine":
-            return cls(EngineFile(path, record), bundle.manifest, device, **options)
+            engine = cls(EngineFile(path, record), bundle.manifest, device, **options)
+            if bundle.adapter:
+                kind = record.spec.precision
+                engine._refit({name: weight.value for name, weight in fuse(bundle, kind).items()}, bundle.graph(kind))
+            return engine
 
         return load_engine(bundle.path, asked, load, trust)
 
@@ -181,6 +192,23 @@ class TensorRTEngine(Engine):
         self._output_dtype = types.pop(self._output)
         self._dtypes = types
         self._on_host = {name for name in inputs if engine.get_tensor_location(name) == trt.TensorLocation.HOST}
+
+    def _refit(self, weights: Mapping[str, torch.Tensor], onnx: Path) -> None:
+        """Replaces weights of the engine, which TensorRT names as the graph names its initializers."""
+        with torch.cuda.device(self.device):
+            refitter = self._check(self._trt.Refitter(self._engine, self._logger), "be refitted")
+            values = {**weights}
+            while values:
+                for name, value in values.items():
+                    kind = getattr(self._trt.DataType, _TENSORRT_TYPES[value.dtype])
+                    given = self._trt.Weights(kind, value.data_ptr(), value.numel())
+                    self._check(refitter.set_named_weights(name, given), f"take the weight {name}")
+                weights = {**weights, **values}  # they must live until the end
+                missing = [*refitter.get_missing_weights()]  # combined with some of these
+                values = {name: place.read() for name, place in find_initializers(onnx, missing).items()}
+                if len(values) < len(missing) or values.keys() & weights.keys():
+                    raise self._fault(f"be refitted without {', '.join(missing)}")
+            self._check(refitter.refit_cuda_engine(), "be refitted")
 
     def _check(self, result: Any, what: str) -> Any:
         """TensorRT says no by returning None or False."""

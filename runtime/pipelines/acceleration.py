@@ -12,10 +12,12 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle.bundle import Bundle
+from zeus_trt.runtime.menu import refuse_floor
 from zeus_trt.runtime.pipelines.answers import list_tensors
 from zeus_trt.runtime.pipelines.arguments import bind
 from zeus_trt.runtime.pipelines.denoisers import check_single, find_denoisers, list_parts, may_denoise
 from zeus_trt.runtime.pipelines.engine_call import CheckedCall, EngineCall
+from zeus_trt.runtime.pipelines.plan_choice import PlanChoice
 from zeus_trt.runtime.pipelines.proxy import Proxy
 from zeus_trt.runtime.pipelines.report import make_report, refuse_no_step
 from zeus_trt.runtime.pipelines.run import PipelineRun
@@ -25,8 +27,8 @@ from zeus_trt.runtime.pipelines.stand_in import imitate, is_scheduler, is_stand_
 from zeus_trt.runtime.request import check_threshold, expect
 from zeus_trt.runtime.session import Session
 from zeus_trt.runtime.steppers import Step
-from zeus_trt.zeus_graph import Plan, Predictor, choose_plan
-from zeus_trt.zeus_graph.plan_choice import Planner
+from zeus_trt.zeus_graph import Plan, Predictor
+from zeus_trt.zeus_graph.counts import show
 from zeus_trt.zeus_graph.policy import choose_policy
 
 __all__ = ["accelerate", "find_denoisers"]
@@ -56,13 +58,15 @@ def accelerate(
         ratio: Skipped steps after each full one; 3 by default.
         scheduler: A diffusers scheduler to use instead of the pipeline's.
         engine: A session of a bundle of this pipeline, or the bundle: its engine is called instead of the denoiser.
-        check: Compare the engine's first output with the denoiser's own, which costs a call of it; and again in the
-            first run after a change of the denoiser. Adapters are compared by name in any case.
+        check: Compare the engine's first output and all weights with the denoiser's own, which costs a call of it and
+            a second for 1.7 GB; and again in the first run after a change of it. The names and scales of adapters are
+            compared in every run in any case.
         on_step: Called with every step as it is done.
         on_call: Called after every call of the denoiser.
         **asked: ``plan`` (instead of ``ratio``, for runs of just that many evaluations), ``window``, ``preset`` and
-            ``predictor``, as in ``choose_plan``; and ``drift_threshold``, as in ``Session.generate``: the report holds
-            the drift, and a larger one makes a step full.
+            ``predictor``, as in ``choose_plan``; ``min_psnr`` instead of these, with an engine, as in
+            ``Session.generate``; ``drift_threshold``, as there: the report holds the drift, and a larger one makes a
+            step full; ``adapter``, the name of the bundle's adapter that the engine shall have.
 
     Returns:
         A ``with`` block of the proxy. After a run the proxy's ``report`` says what the run did, and its ``schedule``
@@ -89,12 +93,16 @@ def accelerate(
     expect("predictor", asked.get("predictor"), (str, Predictor, type(None)), "a name or a Predictor")
     drift_threshold = asked.pop("drift_threshold", None)
     expect("engine", engine, (Session, str, Path, Bundle, type(None)), "a bundle or a Session")
+    if (adapter := asked.pop("adapter", None)) is not None:
+        engine = _choose_adapter(engine, adapter)
     check_threshold(drift_threshold)
     if scheduler is not None and not is_scheduler(scheduler):
         raise ZeusError(f"scheduler: got {scheduler!r}; expected a diffusers scheduler. Make one of its config.")
-    planner = _run_first_in_full(choose_plan(ratio=ratio, **asked))
-    begin = functools.partial(PipelineRun, planner, choose_policy(drift_threshold, is_open=True), on_step, on_call)
-    return _Block(_Accelerated(pipeline, scheduler, begin), engine, check)
+    choice = PlanChoice.read(ratio=ratio, **asked)
+    if asked.get("min_psnr") is not None and engine is None:
+        raise refuse_floor()
+    begin = functools.partial(PipelineRun, choose_policy(drift_threshold, is_open=True), on_step, on_call)
+    return _Block(_Accelerated(pipeline, scheduler, choice, begin), engine, check)
 
 
 class _Accelerated(Proxy):
@@ -103,12 +111,20 @@ class _Accelerated(Proxy):
     Args:
         pipeline: The pipeline; it is not touched.
         scheduler: A scheduler to use instead of the pipeline's.
+        choice: Chooses the plan of a run.
         begin: Makes the state of a run, given the names of the denoisers and the hooks on the modules.
     """
 
-    def __init__(self, pipeline: Any, scheduler: Any, begin: Callable[[set[str], frozenset[int] | None], PipelineRun]):
+    def __init__(
+        self,
+        pipeline: Any,
+        scheduler: Any,
+        choice: PlanChoice,
+        begin: Callable[[set[str], frozenset[int] | None], PipelineRun],
+    ):
         super().__init__(pipeline, scheduler)
-        self._make_run = begin
+        self._choice, self._make_run = choice, begin
+        self._called: dict[str, Any] = {}
         self._session: Session | None = None
         self._compares = True
         self._engine_call: CheckedCall | None = None
@@ -135,7 +151,7 @@ class _Accelerated(Proxy):
     def _stand_for(self, module: Any, session: Session, is_quantized: bool = False) -> CheckedCall:
         pixels = getattr(self._pipeline, "vae_scale_factor", None)
         chosen = session.quantized if is_quantized else session.engine
-        engine = EngineCall(chosen, session.bundle.manifest, type(unwrap(module)), pixels)
+        engine = EngineCall(chosen, session.bundle.fused_manifest, type(unwrap(module)), pixels)
         return CheckedCall(engine, module, self._compares and not is_quantized)
 
     def answer(self, name: str, module: Any, *args: Any, **kwargs: Any) -> Any:
@@ -186,6 +202,10 @@ class _Accelerated(Proxy):
                 self._own.pop(name, None)
             try:
                 modules = [part for part in vars(self._pipeline).values() if isinstance(part, torch.nn.Module)]
+                if self._choice.aim:
+                    signature = inspect.signature(own_call)
+                    defaults = {name: one.default for name, one in signature.parameters.items()}
+                    self._called = defaults | bind(signature, self.pipeline, *args, **kwargs)
                 self._run = run = self._begin(frozenset().union(*map(find_hooks, modules)))
                 result = own_call(self.pipeline, *self._watch(own_call, args), **self._watch_named(kwargs))
                 run.finish()
@@ -235,10 +255,11 @@ class _Accelerated(Proxy):
                 "one that steps with a model_output at a timestep. It cannot be accelerated: run it as it is."
             )
 
-        def count() -> int:
-            return count_evaluations(scheduler, arguments["timestep"], self._own.get("_num_timesteps"))
+        def choose() -> tuple[Plan, str]:
+            count = count_evaluations(scheduler, arguments["timestep"], self._own.get("_num_timesteps"))
+            return self._choice.choose(count, self._session, scheduler, self._own.get("schedule", {}), self._called)
 
-        return self._run.step(scheduler, count, own_step, arguments)
+        return self._run.step(scheduler, choose, own_step, arguments)
 
     def set_timesteps(
         self, scheduler: Any, own_schedule: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -269,14 +290,14 @@ class _Block(AbstractContextManager):
         self._opened.close()
 
 
-def _run_first_in_full(planner: Planner) -> Planner:
-    """No plan is known before the first call of a run: its step is never quantized."""
-
-    def make(count: int) -> Plan:
-        plan = planner(count)
-        return plan.with_quantized(i for i, letter in enumerate(plan.steps) if i and letter == "Q")
-
-    return make
+def _choose_adapter(engine: Session | str | Path | Bundle | None, adapter: Any) -> Session | Bundle:
+    """The bundle with its adapter, or a session that has it; raises ZeusError for any other."""
+    if isinstance(engine, str | Path | Bundle):
+        return (engine if isinstance(engine, Bundle) else Bundle.open(engine)).with_adapter(adapter)
+    if engine is None or engine.bundle.adapter is None or engine.bundle.adapter.name != adapter:
+        beside = "a session without it" if engine else "no engine"
+        raise ZeusError(f"adapter: got {show(adapter)} beside {beside}; expected its bundle. Give that as engine.")
+    return engine
 
 
 def _measure(arguments: dict[str, Any]) -> dict[str, list[torch.Size]]:

@@ -39,7 +39,7 @@ def list_parts(pipeline: Any) -> Mapping[str, Any]:
 
 
 def check_single(pipeline: Any, verb: str) -> None:
-    """Refuses a pipeline that is made of whole pipelines.
+    """Refuses a pipeline that is made of whole pipelines, or a modular one.
 
     Args:
         pipeline: The pipeline.
@@ -48,6 +48,12 @@ def check_single(pipeline: Any, verb: str) -> None:
     Raises:
         ZeusError: It is.
     """
+    if any(kind.__name__ == "ModularPipeline" for kind in type(pipeline).__mro__):
+        raise ZeusError(
+            f"pipeline: got a {type(pipeline).__name__}, whose blocks run loops of their own; expected a pipeline that "
+            f"is not modular. {verb} one that is made of its components, such as "
+            f"{type(pipeline).__name__.replace('Modular', '')}(**components)."
+        )
     inner = {
         name: part
         for name, part in {**getattr(pipeline, "__dict__", {}), **list_parts(pipeline)}.items()

@@ -2,13 +2,14 @@
 
 import inspect
 import json
+import math
 from typing import Any, NamedTuple
 
 import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle.manifest import Manifest
-from zeus_trt.runtime.bundle.precision import Precision
+from zeus_trt.runtime.bundle.precision import FLOATS, Precision
 from zeus_trt.runtime.denoiser import Denoiser
 from zeus_trt.runtime.engines.named_inputs import spread_rows
 from zeus_trt.runtime.pipelines.answers import list_tensors
@@ -16,6 +17,7 @@ from zeus_trt.runtime.pipelines.arguments import bind, flatten
 from zeus_trt.runtime.pipelines.call_sizes import CallSizes
 from zeus_trt.runtime.pipelines.module_state import read_adapters, read_state
 from zeus_trt.runtime.pipelines.side_effects import find_kept, find_new, unwrap
+from zeus_trt.runtime.pipelines.weights_digest import digest_weights, may_digest
 from zeus_trt.zeus_graph import json_file
 
 _ALLOWED: dict[Precision | None, float] = {
@@ -24,7 +26,7 @@ _ALLOWED: dict[Precision | None, float] = {
 """Largest error of a first output, by the coarser precision of engine and module: TF32 alone makes 1e-3. A
 quantized graph was measured when it was made: here it only has to be one of this model."""
 _UNSAID = ("return_dict",)  # how the output is wrapped: both ways of reading it work
-_SAME_SCALE = 1e-4
+_SAME_SCALE = 1e-4  # relative
 
 
 class Output(NamedTuple):
@@ -119,11 +121,42 @@ class EngineCall:
         """
         exported = {**self._manifest.adapters}
         found = read_adapters(module)
-        if exported.keys() != found.keys() or any(abs(found[name] - exported[name]) > _SAME_SCALE for name in found):
+        if exported.keys() != found.keys() or any(
+            not math.isclose(found[name], exported[name], rel_tol=_SAME_SCALE) for name in found
+        ):
             advice = "Set these" if exported else "Disable or unload them"
             raise ZeusError(
                 f"adapters: got {_describe(found)} on the pipeline's {self._manifest.component}; expected "
                 f"{_describe(exported)}, as in the engine. {advice}, or export the pipeline as it is now."
+            )
+
+    def check_weights(self, module: Any, advice: str) -> None:
+        """Compares each weight of the module that it replaces, and of its adapters, with those that were exported.
+
+        Args:
+            module: The module. Weights that cannot be read, such as offloaded ones, are not compared.
+            advice: What to do if the weights differ.
+
+        Raises:
+            ZeusError: They differ in the engine's precision.
+        """
+        manifest = self._manifest
+        if manifest.precision not in FLOATS or not may_digest(module):
+            return
+        weights, adapters = digest_weights(module, manifest.graphs[0])
+        if weights != manifest.weights_sha256:
+            found = Precision.of(next(iter(module.parameters())).dtype)
+            if found not in (Precision.FP32, manifest.precision):
+                advice = f"Its weights are in {found} now: load them as they were exported, or export this pipeline."
+            raise ZeusError(
+                f"engine: got a {manifest.component} whose weights have the digest {weights[:12]} in "
+                f"{manifest.precision}; expected {manifest.weights_sha256[:12]}, as in the engine. {advice}"
+            )
+        if adapters != manifest.adapters_sha256:
+            raise ZeusError(
+                f"adapters: got other weights or scales of {_describe(read_adapters(module))} on the pipeline's "
+                f"{manifest.component}; expected those in the engine. Load the adapters that were exported, or export "
+                "the pipeline as it is now."
             )
 
     def _check_constants(self, constants: dict[str, Any]) -> None:
@@ -161,7 +194,8 @@ class CheckedCall:
         """Takes what ``forward`` takes.
 
         Raises:
-            ZeusError: As ``EngineCall``, for other adapters than those that were exported, and for answers that differ.
+            ZeusError: As ``EngineCall``, for other adapters or weights than those that were exported, and for answers
+                that differ.
         """
         state = None
         if self._is_due:
@@ -170,6 +204,7 @@ class CheckedCall:
         answer = self._engine(*args, **kwargs)
         if state is not None and state not in self._compared:
             self._compare(answer.sample, args, kwargs)
+            self._engine.check_weights(self.module, self._advise())
             self._compared = [state, read_state(self.module)]  # a first call may fill caches
         self._is_due = False
         return answer
@@ -181,13 +216,15 @@ class CheckedCall:
         allowed = max(_ALLOWED.get(name, 0.0) for name in (self._engine.precision, Precision.of(expected.dtype)))
         if error < allowed:
             return
-        reason = "Its bundle was exported from other weights: export this pipeline."
-        if self._compared:
-            reason = "The denoiser has changed since both agreed: undo that, or export this pipeline."
         raise ZeusError(
             f"engine: got an output that is {error:.2g} off the pipeline's own denoiser; expected less than "
-            f"{allowed:g}. {reason}"
+            f"{allowed:g}. {self._advise()}"
         )
+
+    def _advise(self) -> str:
+        if self._compared:
+            return "The denoiser has changed since both agreed: undo that, or export this pipeline."
+        return "Its bundle was exported from other weights: export this pipeline."
 
     def _call_module(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
         for _ in range(2):  # the first call may fill caches

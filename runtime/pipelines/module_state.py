@@ -35,19 +35,26 @@ def read_adapters(module: Any) -> dict[str, float]:
     The scale is what ``set_adapters`` was given: 1 by default. Of an adapter with several scales it is their mean.
     """
     found: dict[str, list[float]] = {}
-    for layer in unwrap(module).modules():
+    for _, name, scale in list_scales(module):
+        found.setdefault(name, []).append(scale)
+    means = {name: sum(scales) / len(scales) for name, scales in sorted(found.items())}
+    return {name: round(mean, 6) for name, mean in means.items() if mean}
+
+
+def list_scales(module: Any) -> Iterator[tuple[str, str, float]]:
+    """Each layer that an adapter changes, by the layer's name; the adapter's name; its scale there."""
+    for path, layer in unwrap(module).named_modules():
         scaling = getattr(layer, "scaling", None)
         if not isinstance(scaling, dict) or not hasattr(layer, "active_adapters"):
             continue
         active = [] if getattr(layer, "disable_adapters", False) else list(layer.active_adapters)
         for name in {*active, *getattr(layer, "merged_adapters", ())} & scaling.keys():
-            found.setdefault(name, []).append(_read_scale(layer, name))
-    means = {name: sum(scales) / len(scales) for name, scales in sorted(found.items())}
-    return {name: round(mean, 6) for name, mean in means.items() if mean}
+            yield path, name, _read_scale(layer, name)
 
 
 def _read_scale(layer: Any, name: str) -> float:
-    alpha, rank = (getattr(layer, attribute, {}).get(name) for attribute in ("lora_alpha", "r"))
+    alphas = getattr(layer, "lora_alpha", None) or getattr(layer, "alpha", {})  # of LoRA, and of LoKr and its like
+    alpha, rank = alphas.get(name), getattr(layer, "r", {}).get(name)
     if not alpha or not rank:
         return float(layer.scaling[name])
     uses_root = getattr(layer, "use_rslora", {})

@@ -45,4 +45,5 @@ def make_report(run: PipelineRun, engine: Any) -> Report:
         engine_seconds=sum(seconds),
         total_seconds=run.total_seconds,
         speedup_bound=bound_speedup(run.steps, *seconds),
+        reason=run.reason,
     )

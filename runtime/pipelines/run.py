@@ -16,9 +16,9 @@ from zeus_trt.runtime.pipelines.schedule import read_grid
 from zeus_trt.runtime.pipelines.side_effects import find_hooks, find_kept, find_new
 from zeus_trt.runtime.steppers import Step
 from zeus_trt.zeus_graph import Plan, Policy, Predictor
-from zeus_trt.zeus_graph.plan_choice import Planner
 from zeus_trt.zeus_graph.policy import PolicyMaker, choose_policy
 
+Chooser = Callable[[], tuple[Plan, str]]
 _HALVES = (torch.float16, torch.bfloat16)
 
 
@@ -75,7 +75,6 @@ class PipelineRun:
     gradient is asked for, or the pipeline may read more of the module than its output.
 
     Args:
-        choose_plan: Makes the plan for the number of evaluations, which is known at the first step.
         make_policy: Makes the policies of a loop.
         on_step: Called with every step as it is done.
         on_call: Called after every call of a denoiser.
@@ -85,19 +84,18 @@ class PipelineRun:
 
     def __init__(
         self,
-        choose_plan: Planner,
         make_policy: PolicyMaker | None = None,
         on_step: Callable[[Step], None] | None = None,
         on_call: Callable[[], None] | None = None,
         denoisers: set[str] | None = None,
         hooks: frozenset[int] | None = None,
     ):
-        self._choose_plan, self._make_policy = choose_plan, make_policy or choose_policy(is_open=True)
+        self._make_policy = make_policy or choose_policy(is_open=True)
         self._on_step, self._on_call, self._hooks = on_step, on_call, hooks
         self.denoisers = denoisers or set()
         self.keepers: set[str] = set()  # denoisers that keep more of each call than their output
         self.meter = Meter(self._tell_call)
-        self.rule = Predictor()
+        self.rule, self.reason = Predictor(), ""
         self.drift: list[tuple[int, torch.Tensor]] = []
         self.total_seconds = 0.0
         self._loop, self._done = _Loop(), ""  # the letters of loops that ended
@@ -178,14 +176,12 @@ class PipelineRun:
         loop.answers.keep(place, loop.index, shapes, answer)
         return answer
 
-    def step(
-        self, scheduler: Any, count: Callable[[], int], own_step: Callable[..., Any], arguments: dict[str, Any]
-    ) -> Any:
+    def step(self, scheduler: Any, choose: Chooser, own_step: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         """Takes a step of the scheduler, with the denoiser's output or its prediction.
 
         Args:
             scheduler: The pipeline's.
-            count: Gives the number of evaluations of this run.
+            choose: Gives the plan of this run, and why it; called at the first step.
             own_step: Called with the arguments.
             arguments: By name: ``model_output``, ``timestep``, ``sample`` and whatever else.
         """
@@ -194,7 +190,7 @@ class PipelineRun:
         loop = self._loop
         self._check_called()
         if loop.plan is None:
-            loop.plan = self._choose_plan(count())
+            loop.plan, self.reason = choose()
             self.rule = loop.plan.rule
         if loop.stepped == len(loop.policies) and loop.index == 0:
             grid = read_grid(scheduler, arguments["timestep"], loop.plan)

@@ -58,6 +58,8 @@ def place(tmp_path, monkeypatch):
         ("run bundle --device cpu", "--device: got it for a bundle"),
         ("run bundle --size 64x64", "--size: got it for a bundle"),
         ("run bundle --frames 9", "--frames: got it for a bundle"),
+        ("run bundle --min-psnr 30 --ratio 2", "--ratio and --min-psnr exclude each other"),
+        ("run image --prompt a --min-psnr 30", "min-psnr: got it without an engine"),
         ("run bundle --image a.png", "--image: got it for a bundle"),
         ("run image --prompt a --strength 0.5", "--strength needs --image"),
         ("run image --label 1", "--label: got it for a StableDiffusionPipeline; expected prompts"),

@@ -8,13 +8,14 @@ from tiny_unets import build_sd, run_sd, tiny_unet
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.capture import capture
-from zeus_trt.export.description import describe, digest_weights
+from zeus_trt.export.description import describe
 from zeus_trt.export.flat import trace_flat
 from zeus_trt.export.loading import load_pipeline
 from zeus_trt.export.runs import Settings
 from zeus_trt.runtime.bundle.manifest import Graph
 from zeus_trt.runtime.bundle.precision import Precision
 from zeus_trt.runtime.bundle.size_rules import SizeRules
+from zeus_trt.runtime.pipelines.weights_digest import digest_weights
 
 
 class Lora(torch.nn.Module):

@@ -9,10 +9,10 @@ from tiny_subjects import write_unlabelled
 from zeus_trt.errors import ZeusError
 from zeus_trt.export import export_model, load_pipeline
 from zeus_trt.export.bare_pipeline import BarePipeline
-from zeus_trt.export.description import digest_weights
 from zeus_trt.export.labels import choose_labels
 from zeus_trt.runtime import Bundle, Session
 from zeus_trt.runtime.bundle.manifest import Labels
+from zeus_trt.runtime.pipelines.weights_digest import digest_weights
 
 
 def test_it_samples_as_a_session_of_its_bundle(digits_bundle, one_thread):

@@ -35,7 +35,7 @@ def test_the_graph_agrees_with_eager(name, family_bundle):
     assert {str(relation) for relation in bundle.manifest.relations} == family.relations
     check_graph(bundle.graph(), captured)
     cases = list_cases(captured, pipeline, family.settings, ({}, *family.unseen))
-    records = compare(captured.denoiser, open_graph(bundle.graph()), cases, "onnxruntime")
+    records = compare(captured.denoiser, open_graph(bundle.graph()), cases, "onnxruntime", leave=captured.border.leave)
     assert len(records) == (1 + len(family.unseen)) * (1 + len(BATCHES))
     assert all(0 < record.relative_error < 1e-4 for record in records)
     seen = max(record.relative_error for record in records if not record.setting)

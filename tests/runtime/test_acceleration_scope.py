@@ -257,9 +257,9 @@ def test_twins_and_misuse():
             other.scheduler = fast.scheduler
     with pytest.raises(TypeError, match="not callable"):
         accelerate(pipeline)("a prompt")
-    run = PipelineRun(lambda total: Plan("F" * total))
+    run = PipelineRun()
     with pytest.raises(ZeusError, match="a step of its scheduler without a call of its denoiser"):
-        run.step(pipeline.scheduler, lambda: 3, lambda **x: None, {})
+        run.step(pipeline.scheduler, lambda: (Plan("FFF"), ""), lambda **x: None, {})
 
 
 def test_attention_maps_that_a_pipeline_reads_make_every_step_full():

@@ -9,6 +9,7 @@ from zeus_trt.runtime.bundle.precision import Precision
 from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec, TensorSpec
 from zeus_trt.runtime.pipelines.engine_call import CheckedCall, EngineCall
 from zeus_trt.runtime.pipelines.module_state import read_adapters, read_state
+from zeus_trt.runtime.pipelines.weights_digest import digest_weights
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -90,7 +91,8 @@ def net():
 def checked(net):
     twin = Net()  # of the same weights: what the engine was made of
     twin.load_state_dict(net.state_dict())
-    engine = EngineCall(lambda **inputs: twin(**inputs)[0], make_manifest(), Net, pixels=8)
+    manifest = make_manifest(weights_sha256=digest_weights(twin)[0])
+    engine = EngineCall(lambda **inputs: twin(**inputs)[0], manifest, Net, pixels=8)
     return CheckedCall(engine, net)
 
 
@@ -141,7 +143,8 @@ def test_adapters_are_compared_by_name(net, compares):
     net.attention.add_module("lora", lora)
 
     def call(**adapters):
-        manifest = make_manifest(adapters=adapters)
+        weights, own = digest_weights(net)
+        manifest = make_manifest(adapters=adapters, weights_sha256=weights, adapters_sha256=own)
         engine = EngineCall(lambda **inputs: twin(**inputs)[0], manifest, Net)
         return run(CheckedCall(engine, net, compares))
 

@@ -38,7 +38,7 @@ def test_a_floor_gets_the_cheapest_plan_above_it(floor, plan, reason):
 def test_a_plan_of_another_run_is_not_offered(other):
     session = offer_plans(make_session())
     asked = {"num_steps": STEPS, "scale": 1.0, "fingerprint": session.solver.program(STEPS).fingerprint, **other}
-    listed = session._menu.list(asked["num_steps"], Guidance(asked["scale"]), lambda: asked["fingerprint"])
+    listed = session.menu.list(asked["num_steps"], Guidance(asked["scale"]), lambda: asked["fingerprint"])
     assert listed == ()
     plan, reason = Aim(30.0).choose(listed, 7)
     assert (str(plan), reason.endswith("every step is full")) == ("FFFFFFF", True)
@@ -57,12 +57,12 @@ def test_a_plan_of_another_run_is_not_offered(other):
 )
 def test_guidance_may_differ_by_a_tenth_of_the_scale(guidance, count):
     session = offer_plans(make_session(), guidance_scale=2.0)
-    assert len(session._menu.list(STEPS, guidance, lambda: session.solver.program(STEPS).fingerprint)) == count
+    assert len(session.menu.list(STEPS, guidance, lambda: session.solver.program(STEPS).fingerprint)) == count
 
 
 def test_time_chooses_the_best_plan_that_fits_and_never_one_below_the_floor():
     session = offer_plans(make_session())
-    offers = session._menu.list(STEPS, Guidance(), lambda: session.solver.program(STEPS).fingerprint)
+    offers = session.menu.list(STEPS, Guidance(), lambda: session.solver.program(STEPS).fingerprint)
 
     def choose(floor, calls):
         plan, reason = Aim(floor, lambda offer: offer.cost <= calls, " behind 2").choose(offers, STEPS)

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from zeus_trt.errors import ZeusError
 from zeus_trt.pictures import to_images
 from zeus_trt.serving.app import create_app
-from zeus_trt.serving.generation_request import Limits
+from zeus_trt.serving.limits import Limits
 from zeus_trt.serving_model import ServedModel
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -92,13 +92,17 @@ def test_openai_clients_may_send_their_fields(client):
         ({"plan": "plans/fast.json"}, "plan", "letters"),
         ({"plan": "/etc/passwd"}, "plan", "letters"),
         ({"plan": "FXF"}, "plan", "two full steps"),
-        ({"plan": "FF", "ratio": 1}, "plan", "beside"),
-        ({"ratio": -1}, "ratio", "from 0"),
+        ({"plan": "FF", "ratio": 1}, "ratio", "beside"),
+        ({"ratio": -1}, "ratio", "at least 0"),
         ({"seed": 2**63 - 1}, "seed", "expected"),
         ({"response_format": "url"}, "response_format", "b64_json"),
         ({"deadline_ms": 0}, "deadline_ms", "above 0"),
         ({"guidance_scale": -3}, "guidance_scale", "expected"),
-        ({"min_psnr": 30, "plan": "FF"}, "plan", "beside"),
+        ({"min_psnr": 30, "plan": "FF"}, "min_psnr", "beside"),
+        ({"label": 1, "inputs": {"x": [1]}}, "inputs", "beside"),
+        ({"inputs": {"class_labels": "x"}}, "inputs", "nested lists"),
+        ({"mode": "fast"}, "mode", "program"),
+        ({"window": "wide"}, "window", "expected"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_sentence(client, body, param, words):
@@ -244,6 +248,6 @@ def test_a_model_that_does_not_open_again_leaves_the_old_one():
 
 
 def _ask():
-    from zeus_trt.serving.generation_request import GenerationRequest
+    from zeus_trt.serving.image_request import ImageRequest
 
-    return GenerationRequest(steps=2, seed=0)
+    return ImageRequest(steps=2, seed=0)

@@ -18,6 +18,7 @@ from zeus_trt.serving import Batcher, ServedReport
 pytestmark = pytest.mark.usefixtures("one_thread")
 FOREVER = 60.0  # no test waits for it
 ONE = {"class_labels": torch.tensor([3])}
+STEPS = {"num_steps": 50}
 
 
 def settings(seed=0, rows=1, **more):
@@ -47,12 +48,12 @@ def test_mixed_requests_equal_their_serial_runs_to_the_bit(max_wait, count):
     assert not list_threads()
 
 
-def test_calls_of_a_closed_loop_are_full():
+def test_calls_of_a_closed_set_are_full():
     """32 requests of one shape: calls at most 1.1 times the rows by the capacity."""
     gate = Gate()
     with Batcher(make_labelled(gate), max_rows=8, max_wait=FOREVER) as batcher:
         futures = [
-            batcher.submit(ONE, **settings(k, num_steps=10 + k % 3, ratio=k % 5, guidance_scale=1.0 + k % 2))
+            batcher.submit(ONE, **(settings(k, ratio=(0, 2, 3, 4)[k // 2 % 4], guidance_scale=1.0 + k % 2) | STEPS))
             for k in range(32)
         ]
         reports = [future.result(60).report for future in futures]
@@ -60,6 +61,13 @@ def test_calls_of_a_closed_loop_are_full():
     assert len(gate.rows) == batcher.counters.calls <= 1.1 * -(-sum(gate.rows) // 8)
     assert all(report.shared_calls <= report.nfe * 2 and 1 <= report.mean_rows <= 8 for report in reports)
     assert sum(gate.rows) == sum(report.nfe * (1 + k % 2) for k, report in enumerate(reports))
+
+
+def test_calls_are_counted_before_they_are_made():
+    session = make_labelled()
+    for one in map(draw, range(40)):
+        run = session.prepare(one.conditioning, **one.settings)
+        assert run.trajectory.count_calls() == run.run().report.engine_calls, one
 
 
 def test_a_request_alone_waits_for_nobody():

@@ -1,5 +1,7 @@
 """Which rows go into the next call, by a clock that the tests set."""
 
+import random
+
 import pytest
 import torch
 
@@ -138,3 +140,56 @@ def test_it_keeps_nothing_of_what_is_done():
         queue.expect(caller, ("F", number), number)
     queue.take(1000.0)
     assert not any(vars(queue)[name] for name in ("_groups", "_most", "_expected"))
+
+
+def make_caller(calls_left, has_deadline=False):
+    caller = type("Dated", (Caller,), {"has_deadline": has_deadline})()
+    caller.calls_left = calls_left
+    return caller
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_set_of_requests_makes_as_few_calls_as_any_order_can(seed):
+    """As many as the rows by the capacity, or as the longest request; who is due first has a part in each."""
+    dice = random.Random(seed)
+    most = dice.choice((1, 4, 8))
+    waiting = {make_caller(dice.choice((22, 24, 27, 50))): float(number) for number in range(dice.randint(1, 32))}
+    least = max(-(-sum(caller.calls_left for caller in waiting) // most), max(one.calls_left for one in waiting))
+    queue, calls = CallQueue(max_wait=1.0), 0
+    for caller, due in waiting.items():
+        arrive(queue, caller=caller, due=due, most=most)
+    while waiting:
+        parts = queue.take(0.0)
+        assert min(waiting.values()) in [part.call.due for part in parts]
+        calls += 1
+        for part in parts:
+            caller = part.call.caller
+            caller.calls_left -= 1
+            due = waiting.pop(caller)
+            if caller.calls_left:
+                waiting[caller] = due
+                arrive(queue, caller=caller, due=due, most=most)
+    assert calls == least
+
+
+def test_a_critical_call_goes_before_older_ones_but_not_before_deadlines():
+    queue = CallQueue(max_wait=1.0)
+    first, dated = arrive(queue, due=1.0, most=3), arrive(queue, due=2.0, most=3, caller=make_caller(1, True))
+    older, long = arrive(queue, due=3.0, most=3), arrive(queue, due=4.0, most=3, caller=make_caller(9))
+    late = arrive(queue, due=5.0, most=3, caller=make_caller(1, True))
+    assert [part.call for part in queue.take(0.0)] == [long, first, dated]
+    assert [part.call for part in queue.take(0.0)] == [older, late]
+    queue = CallQueue(max_wait=1.0)
+    older, dated = arrive(queue, due=3.0, most=2), arrive(queue, due=2.0, most=2, caller=make_caller(1, True))
+    long = arrive(queue, due=4.0, most=2, caller=make_caller(9))
+    assert [part.call for part in queue.take(0.0)] == [dated, long]
+    assert [part.call for part in queue.take(0.0)] == [older]
+
+
+def test_rows_of_guided_requests_count_twice():
+    queue = CallQueue(max_wait=1.0)
+    guided = [arrive(queue, 2, due=number, caller=make_caller(5)) for number in range(3)]
+    alone = arrive(queue, due=9.0, caller=make_caller(7))
+    assert [part.call for part in queue.take(0.0)] == guided[:2]  # 37 rows are 10 calls
+    queue.forget(guided[2].caller)
+    assert [part.call for part in queue.take(0.0)] == [alone]

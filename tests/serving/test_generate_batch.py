@@ -2,19 +2,23 @@
 
 import json
 import threading
+from dataclasses import replace
 
 import pytest
 from batch_requests import ask, write
 from checkout import edit_json
 from click.testing import CliRunner
-from small_bundle import write_bundle
+from small_bundle import make_manifest, write_bundle
+from toy_bundle import DIGITS
 
 from zeus_trt.cli import main
 from zeus_trt.errors import ZeusError
 from zeus_trt.generating import generate_batch
-from zeus_trt.image_maker import ImageMaker, MakerOptions, encode_picture
+from zeus_trt.pictures import encode_image
 from zeus_trt.request_file import read_requests
-from zeus_trt.serving.image_request import ImageRequest
+from zeus_trt.serving.image_request import ImageRequest, read_request
+from zeus_trt.serving.limits import Limits
+from zeus_trt.serving_model import ServedModel
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -34,17 +38,18 @@ def test_makes_each_picture_once(bundle, tmp_path):
     done = call(bundle, file, "-o", out)
     assert done.exit_code == 0, done.output
     assert "4 made, 0 kept, 0 failed" in done.stdout
-    with ImageMaker(MakerOptions(str(bundle), max_rows=1)) as maker:
-        for one in asked:
-            fields = {name: value for name, value in one.items() if name != "id"}
-            images, report = maker.make(ImageRequest(**fields))
-            assert (out / f"{one['id']}.png").read_bytes() == encode_picture(images, ".png")
-            assert json.loads((out / f"{one['id']}.json").read_text())["report"]["nfe"] == report.nfe
+    model = ServedModel(str(bundle), max_rows=1).open()
+    for one in asked:
+        fields = {name: value for name, value in one.items() if name != "id"}
+        made = model.submit(read_request(fields, Limits())).result()
+        assert (out / f"{one['id']}.png").read_bytes() == encode_image(made.images[0])
+        assert json.loads((out / f"{one['id']}.json").read_text())["report"]["nfe"] == made.report.nfe
+    model.close()
     (out / "p0.png").write_bytes(b"cut")
     (out / "p1.json").unlink()
     edit_json(out / "p2.json", sha256="0")
     asked[3]["seed"] = 99
-    result = generate_batch(MakerOptions(str(bundle)), write(file, *asked, {**asked[3], "id": "new"}), out)
+    result = generate_batch(ServedModel(str(bundle)), write(file, *asked, {**asked[3], "id": "new"}), out)
     assert sorted(result.made) == ["new", "p0", "p1", "p2", "p3"]
     again = call(bundle, file, "-o", out, "--json")
     assert json.loads(again.stdout) == {"made": [], "kept": 5, "failed": {}}
@@ -77,9 +82,13 @@ def test_a_request_that_fails_is_listed_and_leaves_the_others(bundle, tmp_path):
         ('{"id": "x", "steps": 0}', "steps: got 0"),
         ('{"id": "x", "plan": "/etc/plan.json"}', "plan: got"),
         ('{"id": "x", "plan": "FF", "ratio": 1}', "ratio: got it beside a plan"),
-        ('{"id": "x", "prompt": "a cat"}', "prompt: got it for a bundle"),
+        ('{"id": "x", "prompt": "a cat"}', "prompt: got it for a model without prompts"),
         ('{"id": "x", "label": 3}', "label: got one"),
         ('{"id": "x", "guidance_scale": 1e999}', "not finite"),
+        ('{"id": "x", "n": 2}', "n: got 2; expected a whole number from 1 to 1"),
+        ('{"id": "x", "size": "9x4"}', "size: got 9x4; expected 4x4"),
+        ('{"id": "x", "min_psnr": 30, "ratio": 1}', "min_psnr: got it beside"),
+        ('{"id": "x", "stream": true}', "stream: got it in a file"),
     ],
 )
 def test_a_bad_line_is_named_before_anything_runs(bundle, tmp_path, line, words):
@@ -98,11 +107,12 @@ def test_reads_parquet(tmp_path):
 
     rows = [{"id": "a", "label": None, "steps": 4}, {"id": "b", "label": 3, "steps": 5}]
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "asked.parquet")
-    one, other = read_requests(tmp_path / "asked.parquet", None)
-    assert (one.request, other.request) == (ImageRequest(steps=4), ImageRequest(label=3, steps=5))
+    manifest = replace(make_manifest(), labels=DIGITS)
+    one, other = read_requests(tmp_path / "asked.parquet", manifest)
+    assert (one.request, other.request) == (ImageRequest(steps=4, seed=0), ImageRequest(label=3, steps=5, seed=0))
     (tmp_path / "asked.parquet").write_bytes(b"no table")
     with pytest.raises(ZeusError, match="expected Parquet"):
-        read_requests(tmp_path / "asked.parquet", None)
+        read_requests(tmp_path / "asked.parquet", manifest)
 
 
 def test_an_interrupt_leaves_whole_pictures_and_no_thread(bundle, tmp_path):
@@ -111,8 +121,8 @@ def test_an_interrupt_leaves_whole_pictures_and_no_thread(bundle, tmp_path):
 
     file = write(tmp_path / "asked.jsonl", *ask(12, steps=300))
     with pytest.raises(KeyboardInterrupt):
-        generate_batch(MakerOptions(str(bundle), max_rows=1), file, tmp_path / "out", on_picture=interrupt)
+        generate_batch(ServedModel(str(bundle), max_rows=1), file, tmp_path / "out", on_picture=interrupt)
     names = sorted(path.suffix for path in (tmp_path / "out").iterdir())
     assert names == [".json", ".png"]
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("zeus-trt-request")]
-    assert len(generate_batch(MakerOptions(str(bundle)), file, tmp_path / "out").made) == 11
+    assert len(generate_batch(ServedModel(str(bundle)), file, tmp_path / "out").made) == 11

@@ -10,7 +10,7 @@ import psutil
 import pytest
 from http_service import POST, make_service, run_in_thread
 
-from zeus_trt.serving.generation_request import Limits
+from zeus_trt.serving.limits import Limits
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
@@ -21,6 +21,7 @@ VALUES = (
 NAMES = (
     "prompt", "label", "n", "size", "response_format", "seed", "steps", "ratio", "plan", "min_psnr", "deadline_ms",
     "guidance_scale", "negative_prompt", "stream", "model", "user", "colour", "__class__",
+    "inputs", "window", "predictor", "mode", "partial_images",
 )  # fmt: skip
 
 

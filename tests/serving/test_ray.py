@@ -5,8 +5,10 @@ import os
 import signal
 import socket
 import sys
+import time
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from batch_requests import ask, write
@@ -16,10 +18,10 @@ from small_bundle import write_bundle
 from zeus_trt.cli import main
 from zeus_trt.errors import ZeusError
 from zeus_trt.generating import generate_batch
-from zeus_trt.image_maker import MakerOptions
 from zeus_trt.ray_cluster import RayOptions, connect
 from zeus_trt.serving.answers import describe_result
-from zeus_trt.serving.generation_request import read_request
+from zeus_trt.serving.image_request import read_request
+from zeus_trt.serving_model import ServedModel
 
 
 def test_without_ray_a_sentence_says_what_to_install(monkeypatch):
@@ -56,7 +58,7 @@ def test_a_killed_worker_loses_nothing(cluster, tmp_path):
 
     from zeus_trt.generating_on_ray import run_on_ray
 
-    model = MakerOptions(str(write_bundle(tmp_path / "small")), max_rows=1)
+    model = ServedModel(str(write_bundle(tmp_path / "small")), max_rows=1)
     file = write(tmp_path / "asked.jsonl", *ask(20, steps=400))
     killed: list[int] = []
 
@@ -85,10 +87,39 @@ def test_a_killed_worker_loses_nothing(cluster, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_request_that_ends_every_worker_fails_alone(cluster, tmp_path, monkeypatch):
+    from zeus_trt import generating_on_ray
+
+    deaths = tmp_path / "deaths"
+
+    class Fragile(generating_on_ray.Worker):
+        def __call__(self, rows):
+            if "killer" in rows["id"].to_pylist():
+                with deaths.open("a") as file:
+                    file.write("x")
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().__call__(rows)
+
+    monkeypatch.setattr(generating_on_ray, "Worker", Fragile)
+    asked = ask(9)
+    asked[4]["id"] = "killer"
+    model = ServedModel(str(write_bundle(tmp_path / "small")), max_rows=1)
+    file, run = (
+        write(tmp_path / "asked.jsonl", *asked),
+        generating_on_ray.run_on_ray(RayOptions(cluster.address, (2, 2))),
+    )
+    result = generate_batch(model, file, tmp_path / "out", run=run)
+    assert sorted(result.made) == sorted(one["id"] for one in asked if one["id"] != "killer")
+    assert list(result.failed) == ["killer"]
+    assert "got no answer of 4 workers" in result.failed["killer"]
+    assert deaths.read_text() == "xxxx"
+
+
+@pytest.mark.slow
 def test_two_replicas_answer_as_one_process_and_end(cluster, digits_bundle, monkeypatch):
     from ray import serve
 
-    from zeus_trt.serving.generation_request import Limits
+    from zeus_trt.serving.limits import Limits
     from zeus_trt.serving.server import Address
     from zeus_trt.serving_model import ServedModel
     from zeus_trt.serving_on_ray import NAME, serve_on_ray
@@ -117,7 +148,62 @@ def test_two_replicas_answer_as_one_process_and_end(cluster, digits_bundle, monk
         post(f"http://127.0.0.1:{address.port}/v1/images/generations", body)
 
 
+@pytest.mark.slow
+def test_streams_and_load_on_a_cluster_and_its_end(cluster, digits_bundle):
+    """Events come as they are made; replicas are added under load; the last request ends before its replica does."""
+    from ray import serve
+
+    from zeus_trt.serving.limits import Limits
+    from zeus_trt.serving.server import Address
+    from zeus_trt.serving_on_ray import NAME, serve_on_ray
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = Address(port=free.getsockname()[1])
+    url = f"http://127.0.0.1:{address.port}"
+    pictures = f"{url}/v1/images/generations"
+    long = {"label": 3, "seed": 7, "steps": 60, "ratio": 0, "n": 2}
+    pool, running = ThreadPoolExecutor(12), []
+
+    def count_replicas():
+        states = serve.status().applications[NAME].deployments["Replica"].replica_states
+        return {str(getattr(state, "value", state)): count for state, count in states.items()}.get("RUNNING", 0)
+
+    def load(until):
+        while time.monotonic() < until and count_replicas() < 2:
+            post(pictures, {"label": 3, "steps": 10, "ratio": 0})
+
+    def use_it():
+        assert count_replicas() == 1
+        with urllib.request.urlopen(ask_for(pictures, {**long, "stream": True}), timeout=60) as stream:
+            first = [stream.readline() for _ in range(2)]
+            with pytest.raises(urllib.error.HTTPError) as full:
+                post(pictures, {**long, "stream": True})
+            rest = stream.read().decode()
+        assert first[0] == b"event: image_generation.partial_image\n"
+        assert rest.count("event: image_generation.partial_image") == 2 * 60 - 1
+        assert rest.count("event: image_generation.completed") == 2
+        assert (full.value.code, json.load(full.value)["error"]["code"]) == (429, "too_many_streams")
+        until = time.monotonic() + 240
+        for one in [pool.submit(load, until) for _ in range(10)]:
+            one.result()
+        assert count_replicas() == 2
+        running.extend(pool.submit(post, pictures, long) for _ in range(4))
+        time.sleep(1)
+
+    served = ServedModel(digits_bundle("unet-flow"), max_rows=1)
+    cluster_options = RayOptions(cluster.address, (1, 2), cpus=0.5)
+    serve_on_ray(served, address, Limits(seconds=120, streams=1), cluster_options, wait=use_it)
+    assert [len(one.result()["data"]) for one in running] == [2] * 4
+    pool.shutdown()
+    with pytest.raises(urllib.error.URLError, match=r"refused|404"):
+        post(pictures, long)
+
+
+def ask_for(url, body):
+    return urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+
+
 def post(url, body):
-    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(ask_for(url, body), timeout=120) as answer:
         return json.load(answer)

@@ -1,7 +1,5 @@
 """The process of `zeus-trt serve`: signals, addresses, its page in a browser."""
 
-import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -11,12 +9,13 @@ import time
 
 import httpx2
 import pytest
+from browser import open_page
 from click.testing import CliRunner
 from http_service import POST, make_service, run_in_thread
 
 from zeus_trt.cli import main
 from zeus_trt.errors import ZeusError
-from zeus_trt.serving.generation_request import Limits
+from zeus_trt.serving.limits import Limits
 from zeus_trt.serving.server import Address, run_server
 
 
@@ -116,19 +115,9 @@ def test_a_client_that_leaves_cancels_its_request():
     service.close()
 
 
-def test_the_page_makes_a_picture(digits_bundle):
-    chromium, api = shutil.which("chromium"), pytest.importorskip("playwright.sync_api", reason="needs playwright")
-    if not chromium:
-        pytest.skip("needs chromium, such as Debian's package of this name")
-    service, errors = make_service(), []
-    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
-    with run_in_thread(service) as port, api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=sandbox)
-        page = browser.new_page(viewport={"width": 360, "height": 800})
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
-        page.goto(f"http://127.0.0.1:{port}/")
-        page.wait_for_selector("body[data-ready]")
+def test_the_page_makes_a_picture():
+    service = make_service()
+    with open_page(service) as page:
         page.select_option("#label", "7")
         page.fill("#n", "2")
         page.focus("#go")
@@ -146,6 +135,4 @@ def test_the_page_makes_a_picture(digits_bundle):
         page.click("#go")
         page.wait_for_selector("#error:not(:empty)")
         assert "expected a whole number from 1 to 8" in page.inner_text("#error")
-        browser.close()
     service.close()
-    assert [error for error in errors if "400" not in error] == []

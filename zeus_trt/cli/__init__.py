@@ -1,6 +1,7 @@
 """The command line: each command reads its options and calls one library function."""
 
 from zeus_trt.cli import (  # noqa: F401  (they add themselves)
+    adapter,
     build,
     calibrate,
     compare,
@@ -8,6 +9,7 @@ from zeus_trt.cli import (  # noqa: F401  (they add themselves)
     export,
     gate,
     generate_batch,
+    import_model,
     inspect,
     package,
     plan,

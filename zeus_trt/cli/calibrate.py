@@ -6,7 +6,7 @@ import click
 
 from zeus_trt.cli.command import say
 from zeus_trt.cli.group import main
-from zeus_trt.cli.options import Number, Numbers, guidance_option, progress
+from zeus_trt.cli.options import Number, Numbers, guidance_option, input_option, progress
 
 _path = click.Path(path_type=Path)
 
@@ -35,6 +35,7 @@ _RECORDING = ("trajectories", "num_trajectories", "num_validation", "max_calls",
 @click.option("--label", "labels", type=Numbers(), help="Class labels of the samples, in turn; all by default.")
 @click.option("--prompts", type=_path, help="For pipelines: a file with a prompt per line.")
 @guidance_option
+@input_option
 @click.option("--engine", type=_path, help="For pipelines: its bundle, to be run.")
 @click.option("--backend", help="Engine, such as aot-inductor.  [default: onnxruntime, eager for pipelines]")
 @click.option("--trajectories", type=_path, help="File of the recorded full runs.  [default: in the bundle]")

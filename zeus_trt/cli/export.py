@@ -25,6 +25,7 @@ def read_batch(ctx, param, value):
 @main.command()
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Bundle folder to make.")
+@click.option("--config", type=click.Path(path_type=Path), help="Of a file of weights: the folder of its pipeline.")
 @click.option("--component", help="The denoiser, in a pipeline with two.")
 @click.option("--size", "sizes", multiple=True, type=Size(), help="Pixels to export a pipeline at, such as 512x448.")
 @argument_option
@@ -40,15 +41,18 @@ def read_batch(ctx, param, value):
 @range_option
 @click.option("--overwrite", is_flag=True, help="Replace an existing bundle.")
 def export(model, output, backends, gpu, batch, ranges, arguments, **settings) -> dict:
-    """Export MODEL to a bundle, and verify it: a diffusers pipeline (folder or hub id), or a bare model folder."""
+    """Export MODEL to a bundle, and verify it: a diffusers pipeline (folder or hub id), a bare model folder, or a
+    .safetensors or .gguf file of a denoiser's weights with --config."""
     from zeus_trt.export import export_with_engines
+    from zeus_trt.export.source import open_source
 
     if (gpu or batch or ranges) and not set(backends) - {"onnxruntime"}:
         raise click.UsageError("--gpu, --batch and --range need --backend: the engine that is built for them")
+    source = open_source(model, settings.pop("config"))
     say_remark(f"exporting {model} ...")
     with show_progress() as on_progress:
         bundle, records = export_with_engines(
-            model, output, backends, gpu=gpu, ranges=read_ranges((*batch, *ranges)), on_progress=on_progress, say=say,
+            source, output, backends, gpu=gpu, ranges=read_ranges((*batch, *ranges)), on_progress=on_progress, say=say,
             arguments=dict(arguments), **settings,
         )  # fmt: skip
     click.echo(escape(f"{output}: {bundle.manifest.describe()}"))

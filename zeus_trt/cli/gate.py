@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from zeus_trt.cli.group import main
-from zeus_trt.cli.options import Number, Numbers, guidance_option, progress
+from zeus_trt.cli.options import Number, Numbers, guidance_option, input_option, progress
 
 _path = click.Path(path_type=Path)
 
@@ -19,6 +19,7 @@ _path = click.Path(path_type=Path)
 @click.option("--label", "labels", type=Numbers(), help="Class labels of the samples, in turn; all by default.")
 @click.option("--prompts", type=_path, help="For pipelines: a file with a prompt per line.")
 @guidance_option
+@input_option
 @click.option("--engine", type=_path, help="For pipelines: its bundle, to be run.")
 @click.option("--backend", help="Engine, such as aot-inductor.  [default: onnxruntime, eager for pipelines]")
 @click.option("--num-held-out", type=click.IntRange(1), default=32, show_default=True, help="Samples to measure on.")

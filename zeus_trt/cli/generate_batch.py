@@ -25,7 +25,7 @@ _path = click.Path(path_type=Path)
 def generate_batch(requests, output, ending, **options) -> dict:
     """Make a picture for each request in a file: REQUESTS.jsonl, or .parquet."""
     from zeus_trt import generating
-    from zeus_trt.image_maker import MakerOptions
+    from zeus_trt.serving_model import ServedModel
 
     cluster = read_ray(options)
     run: generating.Runner = generating.run_here
@@ -35,7 +35,7 @@ def generate_batch(requests, output, ending, **options) -> dict:
         run = run_on_ray(cluster)
     with progress(None) as bar:
         summary = generating.generate_batch(
-            MakerOptions(**options), requests, output, ending=f".{ending}", run=run, on_picture=bar.update
+            ServedModel(**options), requests, output, ending=f".{ending}", run=run, on_picture=bar.update
         )
     click.echo(summary.describe())
     summary.check()

@@ -119,6 +119,11 @@ guidance_option = click.option(
     "--guidance-scale", type=Number(), help="1 turns it off.  [default: the pipeline's own, 2 of class labels]"
 )
 
+input_option = click.option(
+    "--input", "inputs", multiple=True, metavar="NAME=VALUE|FILE.npy",
+    help="For bundles: conditioning, a number, a list, or a file; a row for every image, or several in turn.",
+)  # fmt: skip
+
 
 def progress(total: int | None = None):
     """A bar of calls on stderr; a line now and then where that is no terminal, and nothing with -q."""

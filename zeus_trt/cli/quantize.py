@@ -6,7 +6,7 @@ import click
 
 from zeus_trt.cli.command import say
 from zeus_trt.cli.group import main
-from zeus_trt.cli.options import Number, Numbers, Size, guidance_option, progress
+from zeus_trt.cli.options import Number, Numbers, Size, guidance_option, input_option, progress
 
 _path = click.Path(path_type=Path)
 
@@ -23,6 +23,7 @@ _path = click.Path(path_type=Path)
 @click.option("--frames", type=click.IntRange(1), help="For pipelines of videos.")
 @click.option("--label", "labels", type=Numbers(), help="Class labels of the samples, in turn; all by default.")
 @guidance_option
+@input_option
 @click.option("--num-trajectories", type=click.IntRange(1), default=16, show_default=True, help="Runs to record.")
 @click.option("--num-held-out", type=click.IntRange(1), default=8, show_default=True, help="Samples to measure on.")
 @click.option("--keep", multiple=True, help="Layers that stay in float: a pattern such as down_blocks.0.*.")

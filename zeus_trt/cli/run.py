@@ -6,10 +6,12 @@ import click
 
 from zeus_trt.cli.command import warn
 from zeus_trt.cli.group import main
-from zeus_trt.cli.options import Number, Numbers, Size, Text, guidance_option, progress
+from zeus_trt.cli.options import Number, Numbers, Size, Text, guidance_option, input_option, progress
+
+_EXCLUSIVE = (("plan", "ratio", "preset", "min_psnr"), ("plan", "window", "min_psnr"), ("predictor", "min_psnr"))
 
 
-@main.command(exclusive=(("plan", "ratio", "preset"), ("plan", "window")), needs={"strength": "image"})
+@main.command(exclusive=_EXCLUSIVE, needs={"strength": "image"})
 @click.argument("model")
 @click.option(
     "--prompt", "prompts", multiple=True, type=Text(), help="For pipelines: text of every image, or several in turn."
@@ -21,9 +23,11 @@ from zeus_trt.cli.options import Number, Numbers, Size, Text, guidance_option, p
 )
 @click.option("--steps", type=click.IntRange(1), default=50, show_default=True, help="Solver steps.")
 @guidance_option
+@input_option
 @click.option("--seed", default=0, show_default=True, help="Image k has the noise of seed + k.")
 @click.option("--ratio", type=int, help="Skipped steps after each full one; 0 skips none.  [default: 3]")
 @click.option("--plan", help="Step plan instead of --ratio: FFFFXRFXRF, or a .json of calibrate.")
+@click.option("--min-psnr", type=Number(), help="Instead: dB to the full run; a plan of the bundle has it.")
 @click.option("--window", help="Full steps at both ends: default, flow, none, 0.2,0.1 or first:11,last:5.")
 @click.option("--preset", help="medium, fast or turbo, instead of --ratio.")
 @click.option("--predictor", help="Rule that fills skipped steps.  [default: zeus, or a calibrated plan's own]")

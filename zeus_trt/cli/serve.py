@@ -6,7 +6,7 @@ import click
 
 from zeus_trt.cli.command import say
 from zeus_trt.cli.group import main
-from zeus_trt.cli.options import Number
+from zeus_trt.cli.options import Number, input_option
 from zeus_trt.cli.ray import RAY_OPTIONS, ray_options, read_ray
 
 _LIMITS = ("images", "steps", "pixels", "streams", "seconds")
@@ -22,6 +22,7 @@ _count = click.IntRange(1)
 @click.option("--public", is_flag=True, help="Let anyone who reaches the server ask it, without a key.")
 @click.option("--engine", type=click.Path(path_type=Path), help="For pipelines: the bundle, which runs.")
 @click.option("--dtype", type=click.Choice(["fp32", "fp16", "bf16"]), help="For pipelines.  [default: fp32]")
+@input_option
 @click.option("--backend", default="auto", show_default=True, help="Engine, such as aot-inductor.")
 @click.option("--device", help="Where it runs.  [default: a GPU if there is one]")
 @click.option("--max-rows", type=_count, default=8, show_default=True, help="Most rows of a call; guidance takes two.")
@@ -41,7 +42,7 @@ def serve(model, **options) -> dict:
     from zeus_trt.serving_model import ServedModel, check_packages
 
     check_packages()
-    from zeus_trt.serving.generation_request import Limits
+    from zeus_trt.serving.limits import Limits
     from zeus_trt.serving.server import Address, run_server
 
     address = Address(options.pop("host"), options.pop("port"), options.pop("api_key"), options.pop("public"))

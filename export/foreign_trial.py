@@ -1,0 +1,182 @@
+"""Running a foreign graph before it is believed: its sizes, its rows, and what it returns."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.export.foreign_border import write_border
+from zeus_trt.export.foreign_graph import BATCH, ForeignGraph
+from zeus_trt.export.foreign_wiring import Wiring
+from zeus_trt.export.parameterization import DISCRETE, EDM, Parameterization
+from zeus_trt.runtime.bundle.manifest import Verification
+from zeus_trt.runtime.bundle.precision import Precision
+from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
+from zeus_trt.runtime.engines.onnxruntime import OnnxRuntimeEngine
+
+_PLAIN = Parameterization(DISCRETE, "epsilon")  # nothing is computed around the graph
+_TOLERANCE = 1e-2  # of a row alone to the same row among others: halves and other kernels
+_AGREEMENT = {Precision.FP32: 1e-3, Precision.FP16: 5e-2, Precision.BF16: 5e-1}  # c_out divides errors of the graph
+_IDENTITY = 0.05
+_ROWS = 3
+
+Sizes = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A foreign graph that is run at one size after the other.
+
+    Args:
+        graph: The graph, its weights stored beside ``file``.
+        file: Where graphs are written to be run.
+        parameterization: What it reads and returns.
+        timesteps: The solver's timesteps, some of which the rows have.
+        examples: Conditioning to run it with, each with all of its axes; made where it is not given.
+    """
+
+    graph: ForeignGraph
+    file: Path
+    parameterization: Parameterization
+    timesteps: torch.Tensor
+    examples: Mapping[str, torch.Tensor]
+
+    def run(self, wiring: Wiring, inputs: Mapping[str, torch.Tensor], is_plain: bool = True) -> torch.Tensor:
+        """The output for inputs; with ``is_plain`` they are the foreign graph's own, else those of the bundle's.
+
+        Raises:
+            ZeusError: The graph fails, or its output is not finite or has another shape than the latents.
+        """
+        write_border(self.graph, wiring, _PLAIN if is_plain else self.parameterization, self.file)
+        with OnnxRuntimeEngine(self.file) as engine:
+            output = engine(**inputs)
+        expected = inputs[wiring.latents.name].shape
+        if output.shape != expected or not bool(output.isfinite().all()):
+            got = f"shape {tuple(output.shape)}" if output.shape != expected else "numbers that are not finite"
+            raise ZeusError(
+                f"model: got an output {wiring.output} of {got} for latents of {tuple(expected)} at time "
+                f"{', '.join(f'{value:.4g}' for value in inputs['timestep'].tolist())}; expected finite numbers of "
+                "that shape. Check what its inputs mean."
+            )
+        return output
+
+    def make_inputs(self, wiring: Wiring, sizes: Sizes, is_plain: bool = True) -> dict[str, torch.Tensor]:
+        """Noise, timesteps that differ from row to row, and conditioning."""
+        generator = torch.Generator().manual_seed(0)
+        shapes = {spec.name: [sizes.get(str(axis), axis) for axis in spec.axes] for spec in wiring.inputs}
+        latents = torch.randn(shapes[wiring.latents.name], generator=generator)
+        times = self.timesteps[torch.linspace(0, len(self.timesteps) - 1, len(latents) + 2).long()[1:-1]].float()
+        if is_plain:
+            times = torch.from_numpy(self.parameterization.read_time(times.double().numpy())).float()
+        made = {wiring.latents.name: latents, "timestep": times}
+        for spec in wiring.conditioning:
+            made[spec.name] = self._make_conditioning(spec, shapes[spec.name], generator)
+        return made
+
+    def settle(self, wiring: Wiring, sizes: Sizes) -> Wiring:
+        """The wiring with which the graph runs: which output, which conditioning has rows, and how rows are called.
+
+        Raises:
+            ZeusError: None runs; the message is that of the first.
+        """
+        failures = []
+        for one in dict.fromkeys((wiring, wiring.give_rows())):
+            for output in self.graph.outputs:
+                try:
+                    return self._find_rows(replace(one, output=output), sizes)
+                except ZeusError as error:
+                    failures.append(error)
+        raise failures[0]
+
+    def _find_rows(self, wiring: Wiring, sizes: Sizes) -> Wiring:
+        """All rows are called at once if each then has what it has alone; else one by one."""
+        by_rows = replace(wiring, by_rows=True)
+        inputs = self.make_inputs(wiring, {**sizes, BATCH: _ROWS})
+        alone = self.run(by_rows, inputs)
+        if not wiring.by_rows:
+            with suppress(ZeusError):
+                if float((self.run(wiring, inputs) - alone).norm()) <= _TOLERANCE * float(alone.norm()):
+                    return wiring
+        return by_rows
+
+    def find_fixed(self, wiring: Wiring, sizes: Sizes) -> dict[str, int]:
+        """The named axes that take no other size: each is doubled alone, then those that failed together."""
+        fixed = {name: size for name, size in sizes.items() if name != BATCH and not self._doubles(wiring, sizes, name)}
+        return {} if len(fixed) > 1 and self._doubles(wiring, sizes, *fixed) else fixed
+
+    def is_whole(self, wiring: Wiring, sizes: Sizes) -> bool:
+        """Whether an EDM graph has its preconditioning inside, by what it does at the smallest sigma.
+
+        There ``c_skip`` is 1 and ``c_out`` is 0 (table 1): a whole denoiser returns its latents, or the nearest of the
+        data, which it then returns again. A bare network predicts noise, and does neither.
+        """
+        if self.parameterization.schedule != EDM:
+            return False
+        inputs = self.make_inputs(wiring, {**sizes, BATCH: _ROWS})
+        least = self.parameterization.read_time(self.timesteps.double().min().numpy())
+        inputs |= {"timestep": torch.full((_ROWS,), float(least))}
+        first = self.run(wiring, inputs)
+        if _is_close(first, inputs[wiring.latents.name]):
+            return True
+        second = self.run(wiring, {**inputs, wiring.latents.name: first})
+        varies = float((first - first.mean(0)).norm()) > _IDENTITY * float(first.norm())
+        return varies and _is_close(second, first)
+
+    def verify(self, wiring: Wiring, sizes: Sizes) -> Verification:
+        """Compares the graph of the bundle with the foreign one, inside of the formulas in float64.
+
+        Raises:
+            ZeusError: They disagree, or as ``run``.
+        """
+        inputs = self.make_inputs(wiring, sizes, is_plain=False)
+        name, ours = wiring.latents.name, self.parameterization
+        latents, times = inputs[name].double().numpy(), inputs["timestep"].double().numpy()
+        rows = times.reshape(-1, *[1] * (latents.ndim - 1))
+        entered = {name: _to_tensor(ours.scale_input(latents, rows)), "timestep": _to_tensor(ours.read_time(times))}
+        theirs = self.run(wiring, {**inputs, **entered}).double().numpy()
+        expected = ours.read_output(theirs, latents, rows)
+        output = self.run(wiring, inputs, is_plain=False).double().numpy()
+        largest, error = float(abs(output - expected).max()), _measure(output, expected)
+        if not error <= (most := _AGREEMENT[self.graph.precision]):
+            raise ZeusError(
+                f"verification: got a relative error of {error:.1e} to {self.graph.path.name}; expected at most "
+                f"{most:.0e}. Report the model."
+            )
+        setting = {"reference": self.graph.path.name}
+        return Verification("onnxruntime", tuple(output.shape), "float32", largest, error, setting)
+
+    def _doubles(self, wiring: Wiring, sizes: Sizes, *names: str) -> bool:
+        """Whether the graph runs with these sizes doubled."""
+        sizes = {name: 2 * size if name in names else size for name, size in sizes.items()}
+        try:
+            self.run(wiring, self.make_inputs(wiring, sizes))
+        except ZeusError:
+            return False
+        return True
+
+    def _make_conditioning(self, spec: TensorSpec, shape: list[Any], generator: torch.Generator) -> torch.Tensor:
+        dtype = getattr(torch, spec.dtype)
+        if (given := self.examples.get(spec.name)) is not None:
+            for axis, size in enumerate(shape):
+                given = given.index_select(axis, torch.arange(size) % given.shape[axis])
+            return given.to(dtype)
+        if dtype.is_floating_point:
+            return torch.randn(shape, generator=generator)
+        return (torch.ones if "mask" in spec.name or dtype == torch.bool else torch.zeros)(shape, dtype=dtype)
+
+
+def _is_close(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return float((one - other).norm()) <= _IDENTITY * float(other.norm())
+
+
+def _measure(output: np.ndarray, expected: np.ndarray) -> float:
+    return float(np.linalg.norm(output - expected) / max(float(np.linalg.norm(expected)), 1e-12))
+
+
+def _to_tensor(array: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array)).float()
