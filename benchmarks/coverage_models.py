@@ -35,10 +35,10 @@ SIZES: Mapping[str, Any] = {
 """Values by the name of a parameter; only for parameters that a class has, and whose default is no None."""
 
 _UNET = dict(
-    sample_size=8, block_out_channels=(8, 16), attention_head_dim=2, down_block_types=("DownBlock2D",
-        "CrossAttnDownBlock2D"),
-    up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
+    sample_size=8, block_out_channels=(8, 16), attention_head_dim=2,
+    down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"), up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"),
 )  # fmt: skip
+
 _UNET_XL = dict(
     _UNET, cross_attention_dim=2 * WIDTH, addition_embed_type="text_time", addition_time_embed_dim=8,
     projection_class_embeddings_input_dim=6 * 8 + WIDTH, use_linear_projection=True,
