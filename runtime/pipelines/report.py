@@ -1,5 +1,6 @@
 """What is said of a pipeline's run."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from zeus_trt.errors import ZeusError
@@ -24,6 +25,19 @@ def refuse_no_step(pipeline: str, run: PipelineRun, has_schedule: bool) -> ZeusE
         )
     reason = "It calls its denoiser without steps of a scheduler, and" if run.meter.calls else "It"
     return ZeusError(f"{got}; expected some. {reason} cannot be accelerated: run it as it is.")
+
+
+def refuse_no_timestep(pipeline: str, arguments: Iterable[str]) -> ZeusError:
+    """The error of a scheduler's step without a model output or a timestep.
+
+    Args:
+        pipeline: The pipeline's class.
+        arguments: Names of what the step takes.
+    """
+    return ZeusError(
+        f"scheduler: got a {pipeline} whose scheduler steps with {', '.join(arguments)}; expected one that steps with a "
+        "model_output at a timestep. It cannot be accelerated: run it as it is."
+    )
 
 
 def make_report(run: PipelineRun, engine: Any) -> Report:
