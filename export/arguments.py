@@ -57,7 +57,7 @@ def find_kind(parameter: inspect.Parameter, has_frames: bool) -> str | None:
         has_frames: Whether the pipeline makes videos; its ``mask`` is one too.
     """
     name = parameter.name
-    if name.startswith(("ip_adapter", "negative_ip", "gligen", "num_", "original_", "clean_")):
+    if name.startswith(("ip_adapter", "negative_ip", "gligen", "num_", "original_size", "clean_")):
         return None
     kind = next((kind for kind, ending in _ENDINGS.items() if re.fullmatch(rf"(.*_)?({ending})", name)), None)
     if kind == MASK and has_frames and "image" not in name:

@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -12,8 +12,9 @@ import torch
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.axes import Moved, Slot, find_symbols, find_unit
 from zeus_trt.export.border import CONSTANT, Axes, Border, find_border
-from zeus_trt.export.denoisers import choose_denoiser, watch
+from zeus_trt.export.denoisers import choose_denoiser
 from zeus_trt.export.recorder import Call, check_pipeline, find_denoiser
+from zeus_trt.export.residuals import find_moving
 from zeus_trt.export.runs import (
     Run,
     Settings,
@@ -117,7 +118,8 @@ def capture(pipeline: Any, settings: Settings, component: str | None = None, is_
     run = partial(record, pipeline, component, settings, probe=probe)
     recorded = [run(change) for change in changes]
     rows, runs = _take_rows(recorded)
-    latents, timestep = _find_moving_with_the_step(pipeline, settings, component, runs[0])
+    (latents, timestep), beside = find_moving(pipeline, settings, component, runs[0])
+    residuals = [name for names in beside.values() for name in names]
     if is_one and not rows.is_one:
         rows = take_one(rows, [each.given for each in runs], [len(each.arguments.leaves[latents]) for each in runs])
         runs = [summarize(calls, rows) for calls in recorded]
@@ -131,10 +133,10 @@ def capture(pipeline: Any, settings: Settings, component: str | None = None, is_
     )
     _check_base(found)
     first = runs[0].arguments
-    inputs = _describe_inputs(runs, content, {latents: LATENTS, timestep: TIMESTEP}, slots)
+    inputs = _describe_inputs(runs, content, {latents: LATENTS, timestep: TIMESTEP}, slots, residuals)
     axes = _find_axes(runs[0], inputs[0], slots)
     learns = str(getattr(pipeline.scheduler, "config", {}).get("variance_type", "")).startswith("learned")
-    border = find_border((latents, timestep), axes, runs[0].scales[timestep], learns_variance=learns)
+    border = find_border((latents, timestep), axes, runs[0].scales[timestep], learns_variance=learns, beside=[*beside])
     return Capture(
         component=component,
         denoiser=denoiser,
@@ -184,9 +186,13 @@ def _find_axes(run: Run, latents: TensorSpec, slots: Mapping[Slot, str]) -> Axes
 
 
 def _describe_inputs(
-    runs: Sequence[Run], content: Run | None, moving: Mapping[str, str], slots: Mapping[Slot, str]
+    runs: Sequence[Run],
+    content: Run | None,
+    moving: Mapping[str, str],
+    slots: Mapping[Slot, str],
+    residuals: Collection[str] = (),
 ) -> tuple[TensorSpec, ...]:
-    """The inputs, those of ``moving`` first, with their roles."""
+    """The inputs, those of ``moving`` first, with their roles; ``residuals`` are conditioning."""
     first = runs[0].arguments
     found: list[TensorSpec] = []
     for name in (*moving, *(name for name in first.leaves if name not in moving)):
@@ -195,7 +201,8 @@ def _describe_inputs(
             found.append(TensorSpec(name, "int64", (), SIZE, slots[name, None]))
         elif isinstance(leaf, torch.Tensor):
             axes = _name_axes(name, leaf.shape, slots)
-            role = moving.get(name) or _find_role(name, runs, content, set(axes) - set(found[0].axes[:1]))
+            role = moving.get(name) or (CONDITIONING if name in residuals else "")
+            role = role or _find_role(name, runs, content, set(axes) - set(found[0].axes[:1]))
             found.append(TensorSpec(name, _choose_dtype(name, leaf, role), axes, role))
     found[1] = replace(found[1], axes=(*found[0].axes[:1], *found[1].axes[1:]))
     return tuple(found)
@@ -220,27 +227,6 @@ def _cross(inputs: Sequence[TensorSpec], border: Border, axes: Axes, latents: to
     stays = (*axes.latents[:place], latents.shape[place] - border.size, *axes.latents[place + 1 :])
     constant = TensorSpec(border.constant, inputs[0].dtype, stays, CONSTANT)
     return replace(inputs[0], axes=axes.state), inputs[1], constant, *inputs[2:]
-
-
-def _find_moving_with_the_step(pipeline: Any, settings: Settings, component: str, run: Run) -> tuple[str, str]:
-    """Names of the latents and of the timestep: all that changes with the step."""
-    by_rank = sorted(run.changing, key=lambda name: -run.arguments.leaves[name].ndim)
-    if len(by_rank) == 2:
-        return by_rank[0], by_rank[1]
-    if len(by_rank) < 2:
-        raise ZeusError(
-            f"denoiser: got {by_rank[0] if by_rank else 'nothing'} changing with the step; expected latents and a "
-            "timestep. Run the pipeline with three steps or more."
-        )
-    with say_failure(settings.base):
-        called = watch(pipeline, lambda proxy: settings.run(proxy, **settings.base)).called
-    others = [name for name in called if name != component]
-    source = f", some of them from {' and '.join(others)}, which runs at every step too" if others else ""
-    names = ", ".join(by_rank[:3]) + (f" and {len(by_rank) - 3} more" if len(by_rank) > 3 else "")
-    raise ZeusError(
-        f"denoiser: got {names} changing with the step{source}; expected latents and one timestep, since a skipped "
-        f"step has no other inputs. Export the pipeline without {' and '.join(others) or 'what changes them'}."
-    )
 
 
 def _find_guidance(run: Run, latents: str) -> str:

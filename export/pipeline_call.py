@@ -1,9 +1,11 @@
 """How a pipeline is called for its capture: with what it asks for, at any size."""
 
+import ast
 import importlib.util
 import inspect
 import math
 import re
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -144,13 +146,32 @@ def _vary_form(pipeline: Any, call: PipelineCall) -> Iterator[PipelineCall]:
 
 
 def _check_packages(pipeline: Any, error: Exception) -> None:
-    """Names the package that a pipeline lacks: diffusers leaves optional ones undefined."""
-    name = getattr(error, "name", None) if isinstance(error, NameError | ImportError) else None
+    """Names the package that a pipeline lacks: diffusers leaves names of optional ones undefined."""
+    name = getattr(error, "name", None)
+    if isinstance(error, NameError) and isinstance(name, str):
+        name = _find_package(error, name)
+    elif not isinstance(error, ImportError):
+        return
     if isinstance(name, str) and name.isidentifier() and importlib.util.find_spec(name) is None:
         raise ZeusError(
             f"model: got a {type(pipeline).__name__}, which uses the package {name}; expected it to be installed. "
             f"Install it: pip install {name}."
         ) from error
+
+
+def _find_package(error: Exception, name: str) -> str | None:
+    """The package that the code which raised imports a name from, or the name; None for a name of its own package."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    try:
+        nodes = [*ast.walk(ast.parse(inspect.getsource(inspect.getmodule(frame) or frame)))]
+    except (OSError, SyntaxError):
+        return name
+    for node in nodes:
+        for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
+            if (alias.asname or alias.name.split(".")[0]) == name:
+                source = getattr(node, "module", None) or alias.name
+                return None if getattr(node, "level", 0) else source.split(".")[0]
+    return name
 
 
 def _say_missing(pipeline: Any, failure: Exception, names: Sequence[str]) -> MissingArgument:

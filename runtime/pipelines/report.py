@@ -1,5 +1,6 @@
 """What is said of a pipeline's run."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from zeus_trt.errors import ZeusError
@@ -24,6 +25,20 @@ def refuse_no_step(pipeline: str, run: PipelineRun, has_schedule: bool) -> ZeusE
         )
     reason = "It calls its denoiser without steps of a scheduler, and" if run.meter.calls else "It"
     return ZeusError(f"{got}; expected some. {reason} cannot be accelerated: run it as it is.")
+
+
+def check_step(pipeline: str, arguments: Iterable[str]) -> None:
+    """Raises ZeusError unless a scheduler's step takes a model output and a timestep.
+
+    Args:
+        pipeline: The pipeline's class.
+        arguments: Names of what the step takes.
+    """
+    if not {"model_output", "timestep"} <= {*arguments}:
+        raise ZeusError(
+            f"scheduler: got a {pipeline} whose scheduler steps with {', '.join(arguments)}; expected one that steps "
+            "with a model_output at a timestep. It cannot be accelerated: run it as it is."
+        )
 
 
 def make_report(run: PipelineRun, engine: Any) -> Report:

@@ -165,6 +165,27 @@ def test_a_missing_package_is_named():
         choose_settings(make_pipeline(of_missing_package))
 
 
+if not diffusers:  # as diffusers leaves out what is not installed
+    from missing_vision import transforms
+
+    from .missing_module import Processor
+
+
+def of_missing_vision(self, prompt, num_inference_steps=3):
+    return transforms.resize(prompt)
+
+
+def of_missing_module(self, prompt, num_inference_steps=3):
+    return Processor(prompt)
+
+
+def test_the_package_of_a_missing_name_is_named():
+    with pytest.raises(ZeusError, match=r"uses the package missing_vision; .* pip install missing_vision"):
+        choose_settings(make_pipeline(of_missing_vision))
+    with pytest.raises(MissingArgument, match="name 'Processor' is not defined"):
+        choose_settings(make_pipeline(of_missing_module))
+
+
 def test_given_values_are_used():
     found, settings, _ = list_axes(
         make_pipeline(of_one_picture), {"image": Image.new("RGB", (7, 5)), "prompt": "a dog", "height": 64, "width": 96}
@@ -187,6 +208,7 @@ def test_image_to_image_runs_enough_steps_at_its_own_strength():
     ("name", "kind"),
     [
         ("image", "picture"), ("control_image", "picture"), ("reference_images", "picture"), ("mask_image", "mask"),
+        ("original_image", "picture"), ("original_size", None),
         ("mask", "mask"), ("video", "video"), ("control_video", "video"), ("conditioning_frames", "video"),
         ("mask_video", "mask video"), ("image_embeds", "embedding"), ("audio", "sound"), ("prompt_2", "words"),
         ("num_frames", None), ("latents", None), ("ip_adapter_image", None), ("image_latents", None), ("dial", None),

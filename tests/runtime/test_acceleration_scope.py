@@ -370,3 +370,16 @@ def test_adapters_are_managed_through_either():
         pipeline.unfuse_lora()
         fast.unload_lora_weights()
         assert not getattr(pipeline.unet, "peft_config", None)
+
+
+def test_a_scheduler_that_steps_without_a_timestep_is_refused():
+    """KarrasVe steps from one sigma to the next: its pipeline runs, its twin says why it does not."""
+    unet = diffusers.UNet2DModel(
+        sample_size=8, block_out_channels=(8,), norm_num_groups=4, layers_per_block=1,
+        down_block_types=("DownBlock2D",), up_block_types=("UpBlock2D",),
+    )  # fmt: skip
+    pipeline = diffusers.KarrasVePipeline(unet, diffusers.KarrasVeScheduler())
+    pipeline.set_progress_bar_config(disable=True)
+    pipeline(num_inference_steps=2, output_type="np")
+    with accelerate(pipeline) as twin, pytest.raises(ZeusError, match=r"steps with model_output, sigma_hat, .*run it"):
+        twin(num_inference_steps=2, output_type="np")

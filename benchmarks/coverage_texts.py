@@ -1,0 +1,101 @@
+"""Tiny random text and image encoders of transformers, with a tokenizer of single letters."""
+
+import functools
+import string
+from collections.abc import Mapping
+from typing import Any
+
+import transformers
+
+WIDTH = 32  # of every embedding
+LATENT = 4  # channels of latents
+LENGTH = 77  # of prompts, in tokens
+_WORDS = ("<pad>", "<unk>", "<s>", "</s>", *string.printable)
+VOCABULARY = 256
+
+SIZES: Mapping[str, Any] = {
+    "vocab_size": VOCABULARY, "hidden_size": WIDTH, "d_model": WIDTH, "projection_dim": WIDTH, "d_ff": 32, "d_kv": 16,
+    "intermediate_size": 32, "num_hidden_layers": 2, "num_layers": 2, "num_attention_heads": 2, "num_heads": 2,
+    "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 4096, "n_embd": WIDTH, "n_layer": 1,
+        "n_head": 2,
+    "depth": 1, "out_hidden_size": WIDTH, "embed_dim": WIDTH, "bos_token_id": 2, "eos_token_id": 3, "pad_token_id": 0,
+    "decoder_start_token_id": 0,
+}  # fmt: skip
+"""Values by the name of a config's attribute."""
+
+TEMPLATE = "{% for message in messages %}{{ message['role'] }}{{ message['content'] }}{% endfor %}"
+
+
+@functools.cache
+def build_tokenizer() -> Any:
+    """A tokenizer whose words are single letters."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+
+    model = Tokenizer(models.WordLevel({word: place for place, word in enumerate(_WORDS)}, unk_token="<unk>"))
+    model.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    model.decoder = decoders.Fuse()
+    model.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> $B </s>", special_tokens=[("<s>", 2), ("</s>", 3)]
+    )
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=model, model_max_length=LENGTH, pad_token="<pad>", unk_token="<unk>", bos_token="<s>",
+        eos_token="</s>", chat_template=TEMPLATE,
+    )  # fmt: skip
+
+
+def build_processor() -> Any:
+    """The tokenizer in the place of a processor of words and pictures: it serves prompts without pictures."""
+    tokenizer = build_tokenizer()
+    tokenizer.tokenizer = tokenizer
+    for name in ("image_token", "video_token"):
+        setattr(tokenizer, name, "<unk>")
+    return tokenizer
+
+
+def build(kind: Any) -> Any:
+    """A tokenizer, an image processor or a network of a class of transformers, or of one that is like these."""
+    name = kind.__name__
+    if "Tokeniz" in name or name in ("PythonBackend", "TokenizersBackend"):
+        return build_tokenizer()
+    if name in ("AutoProcessor", "ProcessorMixin") or name.endswith(("VLProcessor", "GlmImageProcessor")):
+        return build_processor()
+    if name == "CLIPProcessor":
+        return kind(transformers.CLIPImageProcessor(), build_tokenizer())
+    if "Processor" in name or "FeatureExtractor" in name:
+        return kind()
+    name = _STAND_FOR.get(name, name)
+    kind = getattr(transformers, name, kind)
+    config = transformers.CLIPVisionConfig if name == "PaintByExampleImageEncoder" else kind.config_class
+    return kind(build_config(config, **_CHANGES.get(name, {}))).eval()
+
+
+_STAND_FOR = {
+    "PreTrainedModel": "Qwen3Model", "Gemma2PreTrainedModel": "Gemma2Model", "GemmaPreTrainedModel": "GemmaModel",
+}  # fmt: skip
+"""Classes of networks that stand for an abstract one."""
+
+
+_CHANGES: Mapping[str, Mapping[str, Any]] = {
+    "MultilingualCLIP": {"transformerDimSize": WIDTH, "imageDimSize": WIDTH},
+    "SmolLM3ForCausalLM": {"vocab_size": 128256}, "T5GemmaEncoderModel": {"is_encoder_decoder": False},
+        "Qwen3ForCausalLM": {"num_hidden_layers": 28}, "Mistral3ForConditionalGeneration": {"num_hidden_layers": 31},
+    "Qwen3VLForConditionalGeneration": {"num_hidden_layers": 36}, "Qwen3VLModel": {"num_hidden_layers": 36},
+}  # fmt: skip
+"""Further values by the name of a class: pipelines read the outputs of just these layers."""
+
+
+def build_config(kind: Any, **changes: Any) -> Any:
+    """A config whose sizes, and those of the configs in it, are small by their names."""
+    return kind(**_shrink(kind, changes))
+
+
+def _shrink(kind: Any, changes: Mapping[str, Any]) -> dict[str, Any]:
+    default = kind()
+    values = {**SIZES, **changes}
+    small = {name: value for name, value in values.items() if isinstance(getattr(default, name, None), int | list)}
+    if "VLText" in kind.__name__ or "VLConfig" in kind.__name__:
+        small["rope_parameters"] = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]}
+    for name in getattr(kind, "sub_configs", {}):
+        if isinstance(getattr(default, name, None), transformers.PreTrainedConfig):
+            small[name] = _shrink(type(getattr(default, name)), {} if "vision" in name else changes)
+    return small
