@@ -64,7 +64,7 @@ class Case:
     clients: int | None = None
     requests: int = 1000
     max_rows: int = 8
-    max_wait: float = 0.005
+    max_wait: float = 0.02
     think: float = 0.0
 
 
@@ -224,7 +224,7 @@ def measure(case: Case, way: str, mix: str) -> dict:
 @click.option("--clients", default=None, type=int, help="Each sends its next request when its last is done.")
 @click.option("--requests", default=1000, show_default=True)
 @click.option("--max-rows", default=8, show_default=True)
-@click.option("--max-wait", default=0.005, show_default=True)
+@click.option("--max-wait", default=0.02, show_default=True)
 @click.option("--think", default=0.0, show_default=True, help="Seconds of Python between two calls of a request.")
 def main(**settings: Any) -> None:
     case, rows = Case(**settings), []

@@ -59,7 +59,7 @@ class Batcher(AbstractContextManager):
         session: Session,
         *,
         max_rows: int = 8,
-        max_wait: float = 0.005,
+        max_wait: float = 0.02,
         max_active: int | None = None,
         max_queue: int = 256,
         batch_sizes: Sequence[int] | None = None,
