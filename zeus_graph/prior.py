@@ -7,7 +7,7 @@ noise at every level, so any model's output on any schedule: epsilon, v and flow
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -32,8 +32,11 @@ chose it by leaving one model out."""
 
 _ORDER = 3  # past full outputs that a skipped step reads
 _LEAST = 1e-3  # of the signal and the noise in a sample
+_LEAST_ERROR = 1e-300
 _THING = "prior"
 _ADVICE = "Install zeus-trt again."
+
+_Laid = tuple[np.ndarray, np.ndarray]  # what Kernel.lay_on returns
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,28 +189,33 @@ def _find(key: _Key, nfe: int, kernels: tuple[Kernel, ...]) -> Plan:
     except ZeusError as error:
         logger.warning("no prior: %s The plan is evenly spread, with the rule zeus", error)
         return plain
-    found = _search(program, laid, nfe)
-    worse = [
-        kernel.name
-        for kernel, (outputs, feedback) in zip(kernels, laid, strict=True)
-        if _measure(program, found, outputs, feedback) > _measure(program, plain, outputs, feedback)
-    ]
-    if worse:
-        logger.warning("no prior plan of %d calls: %s does worse with it; the plan is evenly spread", nfe, worse[0])
+    gains, found = max(
+        ((_compare(program, plain, plan, laid), plan) for plan in _search(program, laid, nfe)),
+        key=lambda one: min(one[0]),
+    )
+    if min(gains) < 1:
+        name = kernels[gains.index(min(gains))].name
+        logger.warning("no prior plan of %d calls: %s does worse with it; the plan is evenly spread", nfe, name)
         return plain
     return replace(found, source="prior")
 
 
-def _search(program: SolverProgram, laid: Sequence[tuple[np.ndarray, np.ndarray]], nfe: int) -> Plan:
+def _compare(program: SolverProgram, plain: Plan, plan: Plan, laid: Sequence[_Laid]) -> list[float]:
+    """For every model the error of ``plain`` in units of that of ``plan``."""
+    return [_measure(program, plain, *one) / max(_measure(program, plan, *one), _LEAST_ERROR) for one in laid]
+
+
+def _search(program: SolverProgram, laid: Sequence[_Laid], nfe: int) -> Iterator[Plan]:
+    """The local optima of several starts, with their weights."""
     line = replace(Plan.spread(program.num_evaluations, nfe), predictor=Predictor.parse("lagrange-2"))
     grams = []
     for outputs, feedback in laid:
         gram = outputs @ outputs.T / _measure(program, line, outputs, feedback)
         grams.append(gram + ROUGHNESS**2 * np.diag(np.diag(gram)))
     surrogate = Surrogate(program, np.array(grams), np.array([feedback for _, feedback in laid]), _ORDER)
-    starts = make_starts(program.num_evaluations, nfe, 0, 0)
-    _, best = min((descend(surrogate, start) for start in starts), key=lambda one: one[0])
-    return surrogate.fit(best[None]).plan(0)
+    found = {descend(surrogate, start)[1].tobytes() for start in make_starts(program.num_evaluations, nfe, 0, 0)}
+    for full in sorted(found):
+        yield surrogate.fit(np.frombuffer(full, bool)[None]).plan(0)
 
 
 def _measure(program: SolverProgram, plan: Plan, outputs: np.ndarray, feedback: np.ndarray) -> float:
