@@ -7,6 +7,7 @@ prior, or replaces the one of its name. The last line is one JSON object.
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -23,7 +24,9 @@ from zeus_trt.zeus_graph.prior import Kernel
 def make(name: str, bundle: Path, options: TaskOptions) -> Kernel:
     """The kernel of a bundle's trajectories, which are recorded where they are missing."""
     task = open_task(SessionWorkload(Bundle.open(bundle), guidance_scale=2.0), options)
-    return make_kernel(name, task.workload.program(options.steps, options.solver), task.record())
+    program, stats = task.workload.program(options.steps, options.solver), task.record()
+    facts = {"scheduler": program.scheduler, "steps": options.steps, "trajectories": len(stats.numbers)}
+    return replace(make_kernel(name, program, stats), source={**stats.tag["workload"], **facts})
 
 
 @click.command()
@@ -38,8 +41,7 @@ def main(bundles: tuple[str, ...], steps: int, num_trajectories: int, output: Pa
         name, _, bundle = text.partition("=")
         options = TaskOptions(steps, num_trajectories=num_trajectories)
         kernel = make(name, Path(bundle), options)
-        source = {"steps": steps, "trajectories": num_trajectories, "guidance_scale": 2.0}
-        found[name] = kernel.to_json() | {"source": source}
+        found[name] = kernel.to_json()
         click.echo(f"{name}: {kernel.parameterization}", err=True)
     json_file.save(output, {"format": json_file.FORMAT, "kernels": list(found.values())})
     click.echo(json.dumps({"benchmark": "make_prior", "kernels": list(found), "bytes": output.stat().st_size}))

@@ -3,9 +3,9 @@
     python benchmarks/prior.py --cache DIR
 
 The digits models are exported; guidance 2, 64 held-out samples, the checkpoints' own solvers or others. Where
-`results/calibration.json` has the best uniform plan on these samples, its figure is taken. Elsewhere uniform plans of as
-many calls are measured: evenly spread, any window, any reading of the rule. The best on the held-out samples themselves
-counts, so the comparison favours them. Finished cells stay in the cache. The last line is one JSON object.
+`results/calibration.json` has the best uniform plan on these samples, its figure is taken. Elsewhere uniform plans of
+as many calls are measured: evenly spread, any window, any reading of the rule. The best on the held-out samples
+themselves counts, so the comparison favours them. Finished cells stay in the cache. The last line is one JSON object.
 """
 
 import hashlib

@@ -36,12 +36,12 @@ def make_starts(count: int, nfe: int, restarts: int, seed: int) -> list[np.ndarr
     return list(starts.values())
 
 
-def descend(surrogate: Surrogate, full: np.ndarray) -> tuple[float, np.ndarray]:
-    """The local optimum below a start, and its error."""
+def descend(surrogate: Surrogate, full: np.ndarray, reach: int | None = None) -> tuple[float, np.ndarray]:
+    """The local optimum below a start, and its error; a move shifts a full step by at most ``reach``."""
     longest = max(2 * -(-full.size // int(full.sum())), int(np.diff(np.flatnonzero(full)).max()))
     best = float(surrogate.fit(full[None]).errors[0])
     while True:
-        moves = list_moves(full, longest)
+        moves = list_moves(full, longest, reach)
         if not len(moves):
             return best, full
         errors = surrogate.fit(moves).errors
@@ -51,10 +51,13 @@ def descend(surrogate: Surrogate, full: np.ndarray) -> tuple[float, np.ndarray]:
         best, full = float(errors[place]), moves[place]
 
 
-def list_moves(full: np.ndarray, longest: int) -> np.ndarray:
+def list_moves(full: np.ndarray, longest: int, reach: int | None = None) -> np.ndarray:
     """(moves, N) bool: one inner full step shifted, no gap longer than ``longest``."""
     inner = [step for step in np.flatnonzero(full) if 2 <= step < full.size - 1]
-    pairs = np.array([(old, new) for old in inner for new in np.flatnonzero(~full)], int).reshape(-1, 2)
+    reach = full.size if reach is None else reach
+    pairs = np.array(
+        [(old, new) for old in inner for new in np.flatnonzero(~full) if abs(old - new) <= reach], int
+    ).reshape(-1, 2)
     moves = np.repeat(full[None], len(pairs), axis=0)
     places = np.arange(len(pairs))
     moves[places, pairs[:, 0]], moves[places, pairs[:, 1]] = False, True

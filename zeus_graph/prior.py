@@ -7,8 +7,8 @@ noise at every level, so any model's output on any schedule: epsilon, v and flow
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
@@ -27,10 +27,14 @@ from zeus_trt.zeus_graph.surrogate import Surrogate, list_rows, weigh_error
 logger = logging.getLogger(__name__)
 
 ROUGHNESS = 4e-3
-"""How much of each output is taken to be like no other, besides what the models show: of its RMS. `benchmarks/prior.py`
-chose it by leaving one model out."""
+"""How much of each output, of its RMS, is taken to be like no other output: a model may be rougher than those known."""
+
+FEEDBACK = (0.5, 1.5)
+"""How outputs of a model may respond to errors, in units of what was measured: each model counts with both."""
 
 _ORDER = 3  # past full outputs that a skipped step reads
+_REACH = 6  # of the first moves: how far a full step is shifted
+_WIDE = 64  # evaluations, up to which it may then go anywhere
 _LEAST = 1e-3  # of the signal and the noise in a sample
 _LEAST_ERROR = 1e-300
 _THING = "prior"
@@ -50,6 +54,7 @@ class Kernel:
         velocity: (M, R): vectors whose inner products are those of u = noise - x0.
         sample: (R,): that of the sample (1 - s) x0 + s noise at the last level.
         response: (M,): by how much x0 moves when sample / (1 - s) moves by one.
+        source: What it was recorded from, JSON data.
     """
 
     name: str
@@ -58,6 +63,7 @@ class Kernel:
     velocity: np.ndarray
     sample: np.ndarray
     response: np.ndarray
+    source: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         count, rank = self.velocity.shape
@@ -92,9 +98,10 @@ class Kernel:
         return sample[places] - levels * slope[places], sample[places] + (1 - levels) * slope[places]
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON data, numbers of five digits."""
+        """As JSON data, numbers of four digits."""
         numbers = {name: _round(getattr(self, name)) for name in ("levels", "velocity", "sample", "response")}
-        return {"name": self.name, "parameterization": self.parameterization, **numbers}
+        named = {"name": self.name, "parameterization": self.parameterization, "source": dict(self.source)}
+        return {**named, **numbers}
 
 
 def find_parameterization(program: SolverProgram) -> str:
@@ -189,10 +196,8 @@ def _find(key: _Key, nfe: int, kernels: tuple[Kernel, ...]) -> Plan:
     except ZeusError as error:
         logger.warning("no prior: %s The plan is evenly spread, with the rule zeus", error)
         return plain
-    gains, found = max(
-        ((_compare(program, plain, plan, laid), plan) for plan in _search(program, laid, nfe)),
-        key=lambda one: min(one[0]),
-    )
+    found = _search(program, laid, nfe)
+    gains = [_measure(program, plain, *one) / max(_measure(program, found, *one), _LEAST_ERROR) for one in laid]
     if min(gains) < 1:
         name = kernels[gains.index(min(gains))].name
         logger.warning("no prior plan of %d calls: %s does worse with it; the plan is evenly spread", nfe, name)
@@ -200,22 +205,20 @@ def _find(key: _Key, nfe: int, kernels: tuple[Kernel, ...]) -> Plan:
     return replace(found, source="prior")
 
 
-def _compare(program: SolverProgram, plain: Plan, plan: Plan, laid: Sequence[_Laid]) -> list[float]:
-    """For every model the error of ``plain`` in units of that of ``plan``."""
-    return [_measure(program, plain, *one) / max(_measure(program, plan, *one), _LEAST_ERROR) for one in laid]
-
-
-def _search(program: SolverProgram, laid: Sequence[_Laid], nfe: int) -> Iterator[Plan]:
-    """The local optima of several starts, with their weights."""
+def _search(program: SolverProgram, laid: Sequence[_Laid], nfe: int) -> Plan:
     line = replace(Plan.spread(program.num_evaluations, nfe), predictor=Predictor.parse("lagrange-2"))
-    grams = []
+    grams, feedbacks = [], []
     for outputs, feedback in laid:
-        gram = outputs @ outputs.T / _measure(program, line, outputs, feedback)
-        grams.append(gram + ROUGHNESS**2 * np.diag(np.diag(gram)))
-    surrogate = Surrogate(program, np.array(grams), np.array([feedback for _, feedback in laid]), _ORDER)
-    found = {descend(surrogate, start)[1].tobytes() for start in make_starts(program.num_evaluations, nfe, 0, 0)}
-    for full in sorted(found):
-        yield surrogate.fit(np.frombuffer(full, bool)[None]).plan(0)
+        for share in FEEDBACK:
+            gram = outputs @ outputs.T / _measure(program, line, outputs, share * feedback)
+            grams.append(gram + ROUGHNESS**2 * np.diag(np.diag(gram)))
+            feedbacks.append(share * feedback)
+    surrogate = Surrogate(program, np.array(grams), np.array(feedbacks), _ORDER)
+    starts = make_starts(program.num_evaluations, nfe, 0, 0)
+    _, best = min((descend(surrogate, start, _REACH) for start in starts), key=lambda one: one[0])
+    if program.num_evaluations <= _WIDE:
+        _, best = descend(surrogate, best)
+    return surrogate.fit(best[None]).plan(0)
 
 
 def _measure(program: SolverProgram, plan: Plan, outputs: np.ndarray, feedback: np.ndarray) -> float:
@@ -224,7 +227,7 @@ def _measure(program: SolverProgram, plan: Plan, outputs: np.ndarray, feedback: 
 
 
 def _round(values: np.ndarray) -> Any:
-    return np.vectorize(lambda value: float(f"{value:.5g}"))(values).tolist()
+    return np.vectorize(lambda value: float(f"{value:.4g}"))(values).tolist()
 
 
 def _refuse(program: SolverProgram, found: str) -> ZeusError:
