@@ -20,7 +20,6 @@ from zeus_trt.calibration.bench import Bench
 from zeus_trt.calibration.calibrate import Samples, Task
 from zeus_trt.calibration.record import multiply, record
 from zeus_trt.calibration.search import search
-from zeus_trt.calibration.surrogate import Surrogate
 from zeus_trt.calibration.trajectory_stats import TrajectoryStats
 from zeus_trt.evaluation.workload import SessionWorkload, Setting, make_full_setting
 from zeus_trt.export import export_model
@@ -28,6 +27,7 @@ from zeus_trt.machine import describe_machine
 from zeus_trt.runtime import Bundle, OnnxRuntimeEngine
 from zeus_trt.zeus_graph import Plan
 from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
+from zeus_trt.zeus_graph.surrogate import Surrogate
 
 MODELS = ("unet-flow", "unet-epsilon", "unet-v", "dit-flow")
 CELLS = [(50, nfe) for nfe in (22, 15, 18, 24, 27)] + [(20, nfe) for nfe in (10, 8, 12)]

@@ -23,12 +23,12 @@ from zeus_trt.calibration.calibrate import Samples
 from zeus_trt.calibration.mixed_search import search_mixed
 from zeus_trt.calibration.record import record
 from zeus_trt.calibration.search import ORDERS, list_uniform, search, weigh_trajectories
-from zeus_trt.calibration.surrogate import Surrogate
 from zeus_trt.calibration.trajectory_stats import TrajectoryStats
 from zeus_trt.evaluation.workload import SessionWorkload, make_full_setting
 from zeus_trt.machine import describe_machine
 from zeus_trt.runtime import Bundle
 from zeus_trt.zeus_graph import Plan, SolverProgram
+from zeus_trt.zeus_graph.surrogate import Surrogate
 
 CANDIDATES = 4
 

@@ -7,14 +7,15 @@ from typing import Any
 
 from zeus_trt.calibration.bench import Bench
 from zeus_trt.calibration.mixed_search import search_mixed
+from zeus_trt.calibration.prediction import predict_psnr
 from zeus_trt.calibration.record import record
-from zeus_trt.calibration.search import check_nfe, list_uniform, search
-from zeus_trt.calibration.surrogate import predict_psnr
+from zeus_trt.calibration.search import list_uniform, search
 from zeus_trt.calibration.trajectory_stats import TrajectoryStats
 from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.workload import Setting, Workload
 from zeus_trt.zeus_graph import Plan
 from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan, Measured
+from zeus_trt.zeus_graph.plan_search import check_nfe
 
 _CANDIDATES = 6  # of the search that are run, at most
 _UNIFORM = 2  # uniform plans that are measured on the held-out samples, at most

@@ -6,7 +6,7 @@ from typing import Any
 from zeus_trt.calibration.calibrate import Task
 from zeus_trt.errors import FailedCheck
 from zeus_trt.zeus_graph import Plan, json_file
-from zeus_trt.zeus_graph.plan_choice import Planner
+from zeus_trt.zeus_graph.plan_choice import Planner, lay_plan
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def measure_gate(task: Task, choose: Planner, min_psnr: float) -> Gate:
         ZeusError: The plan belongs to another model, solver or number of steps.
     """
     setting, workload, numbers = task.setting, task.workload, task.samples.ranges["held_out"]
-    plan = choose(len(setting.plan))
+    plan = lay_plan(choose, len(setting.plan), lambda: workload.program(setting.num_steps, setting.solver))
     if plan.calibration:
         fingerprint = workload.program(setting.num_steps, setting.solver).fingerprint
         plan.calibration.check(workload.describe(), setting.num_steps, fingerprint)

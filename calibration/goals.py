@@ -4,10 +4,10 @@ import math
 from dataclasses import dataclass, replace
 
 from zeus_trt.calibration.calibrate import Task, measure
-from zeus_trt.calibration.search import check_nfe
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan, Measured
 from zeus_trt.zeus_graph.counts import check_count, is_finite, show
+from zeus_trt.zeus_graph.plan_search import check_nfe
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,12 @@ from math import floor
 
 import numpy as np
 
-from zeus_trt.calibration.search import ORDERS, list_moves, make_starts, weigh_trajectories
-from zeus_trt.calibration.surrogate import Fit, Surrogate
+from zeus_trt.calibration.search import ORDERS, weigh_trajectories
 from zeus_trt.calibration.trajectory_stats import TrajectoryStats
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph import Plan, SolverProgram
+from zeus_trt.zeus_graph.plan_search import list_moves, make_starts
+from zeus_trt.zeus_graph.surrogate import Fit, Surrogate
 
 _KEPT = 4  # pairs of counts that go on to the thorough search
 _ROUNDS = 3  # of moves and swaps, in the quick search

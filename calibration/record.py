@@ -122,20 +122,27 @@ def _resume(path: Path | None, tag: dict[str, Any]) -> TrajectoryStats | None:
 def _record_batch(
     workload: Workload, program: SolverProgram, setting: Setting, numbers: Sequence[int], tag: dict[str, Any]
 ) -> TrajectoryStats:
-    count, outputs = program.num_evaluations, []
+    count, outputs, initial = program.num_evaluations, [], []
     plans = probe_plans(count)
     responses = np.full((len(numbers), len(plans), count), np.nan)
 
     def run(plan: Plan, on_step: Callable[[Step], None]) -> int:
         return workload.run(replace(setting, plan=plan), numbers, on_step).report.nfe * len(numbers)
 
-    calls = run(Plan("F" * count), lambda step: outputs.append(_flatten(step.output).clone()))
-    products = multiply(outputs)
+    def keep(step: Step) -> None:
+        outputs.append(_flatten(step.output).clone())
+        if not initial:  # undone from the first step; some solvers end after one
+            of_sample, of_output = program.matrices[0][0]
+            initial.append((_flatten(step.latents) - float(of_output) * outputs[0]) / float(of_sample or 1.0))
+
+    calls = run(Plan("F" * count), keep)
+    whole = multiply([*initial, *outputs])
+    products = whole[:, 1:, 1:]
     if not np.isfinite(products).all():
         raise ZeusError("trajectories: got outputs that are not finite; expected numbers. Run the model in full first.")
     for place, plan in enumerate(plans):
         calls += run(plan, _Probe(program, outputs, responses[:, place]).see)
-    return TrajectoryStats(products, responses, tuple(numbers), tag, calls)
+    return TrajectoryStats(products, responses, tuple(numbers), tag, calls, initial=whole[:, 0])
 
 
 def _add_quantized(

@@ -49,6 +49,8 @@ class TrajectoryStats:
         calls: Denoiser evaluations spent, each sample's counted.
         noise: (T, N) float64: mean square over the elements of the quantized engine's error, which is its output minus
             psi_i at the same input; None where that engine was not recorded.
+        initial: (T, N + 1) float64: mean over the elements of the initial sample's products with itself and with every
+            psi_i; None in files of earlier versions.
     """
 
     products: np.ndarray
@@ -57,6 +59,7 @@ class TrajectoryStats:
     tag: Mapping[str, Any]
     calls: int
     noise: np.ndarray | None = None
+    initial: np.ndarray | None = None
 
     @property
     def num_evaluations(self) -> int:
@@ -85,23 +88,26 @@ class TrajectoryStats:
             self.numbers + other.numbers,
             self.tag,
             self.calls + other.calls,
-            None if self.noise is None or other.noise is None else np.concatenate([self.noise, other.noise]),
+            _join(self.noise, other.noise),
+            _join(self.initial, other.initial),
         )
 
     def select(self, numbers: Sequence[int]) -> "TrajectoryStats":
         """Those of these samples; every trajectory took as many calls."""
         places = [self.numbers.index(number) for number in numbers]
         calls = self.calls * len(places) // len(self.numbers)
-        noise = None if self.noise is None else self.noise[places]
-        return TrajectoryStats(self.products[places], self.responses[places], tuple(numbers), self.tag, calls, noise)
+        noise, initial = (None if one is None else one[places] for one in (self.noise, self.initial))
+        return TrajectoryStats(
+            self.products[places], self.responses[places], tuple(numbers), self.tag, calls, noise, initial
+        )
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes a .npz file, whole or not at all; no pickle is in it."""
         facts = json.dumps({"numbers": self.numbers, "tag": self.tag, "calls": self.calls})
         with write_atomically(Path(path)) as temporary, temporary.open("wb") as file:
             arrays = {"products": self.products, "responses": self.responses, "facts": np.array(facts)}
-            if self.noise is not None:
-                arrays["noise"] = self.noise
+            optional = {"noise": self.noise, "initial": self.initial}
+            arrays |= {name: array for name, array in optional.items() if array is not None}
             np.savez(file, allow_pickle=False, **arrays)
 
     @classmethod
@@ -112,7 +118,7 @@ class TrajectoryStats:
             ZeusError: It is missing or damaged.
         """
         arrays = read_arrays(path, _THING, advice=_ADVICE)
-        noise = arrays.pop("noise", None)
+        noise, initial = arrays.pop("noise", None), arrays.pop("initial", None)
         if arrays.keys() != {"products", "responses", "facts"} or arrays["facts"].size != 1:
             raise _refuse(path, "it has other arrays")
         text = str(arrays["facts"].item()).encode("utf-8", "replace")
@@ -123,12 +129,18 @@ class TrajectoryStats:
             raise _refuse(path, "its arrays do not fit each other")
         if noise is not None and (noise.shape != (count, *size) or (noise < 0).any()):
             raise _refuse(path, "its noise does not fit its products")
-        known = [array for array in (products, responses, noise) if array is not None]
+        if initial is not None and initial.shape != (count, size[0] + 1):
+            raise _refuse(path, "its initial samples do not fit its products")
+        known = [array for array in (products, responses, noise, initial) if array is not None]
         if any(array.dtype != np.float64 for array in known):
             raise _refuse(path, "its arrays are no float64")
         if any(not np.isfinite(array).all() for array in known if array is not responses) or np.isinf(responses).any():
             raise _refuse(path, "a value that is not finite")
-        return cls(products, responses, facts.numbers, facts.tag, facts.calls, noise)
+        return cls(products, responses, facts.numbers, facts.tag, facts.calls, noise, initial)
+
+
+def _join(one: np.ndarray | None, other: np.ndarray | None) -> np.ndarray | None:
+    return None if one is None or other is None else np.concatenate([one, other])
 
 
 def _refuse(path: str | os.PathLike, reason: str) -> ZeusError:

@@ -2,16 +2,17 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.peer import Peer
 from zeus_trt.evaluation.workload import Setting, Workload, make_full_setting
-from zeus_trt.zeus_graph import PRESETS, Plan, Predictor, choose_plan, load_plan
-from zeus_trt.zeus_graph.plan_choice import Planner, is_for_any_length
+from zeus_trt.zeus_graph import PRESETS, Plan, Predictor, SolverProgram, choose_plan, load_plan
+from zeus_trt.zeus_graph.plan_choice import Planner, is_for_any_length, lay_plan
 from zeus_trt.zeus_graph.window import Window
 
 _LONGEST_NAME = 12
@@ -108,9 +109,9 @@ class NamedPlan:
         """Whether it runs with this number of evaluations, and with this solver."""
         return self.solver in (None, solver) and (not isinstance(self.plan, Plan) or len(self.plan) == count)
 
-    def make(self, count: int, predictor: str | None) -> Plan:
+    def make(self, count: int, predictor: str | None, program: Callable[[], SolverProgram]) -> Plan:
         """The plan of so many evaluations, with its own predictor or the one that is asked for."""
-        plan = self.plan if isinstance(self.plan, Plan) else self.plan(count)
+        plan = self.plan if isinstance(self.plan, Plan) else lay_plan(self.plan, count, program)
         made = plan.with_predictor(predictor)
         return made.with_predictor(made.rule)
 
@@ -156,15 +157,21 @@ class Grid:
                 if isinstance(named.plan, Plan):
                     named.plan.with_predictor(name)
 
-    def list_plans(self, solver: str, count: int) -> list[tuple[str, Plan, int | None]]:
+    def list_plans(
+        self, solver: str, count: int, program: Callable[[], SolverProgram]
+    ) -> list[tuple[str, Plan, int | None]]:
         """Label, plan and ratio of every plan with skipped steps."""
         found: list[tuple[str, Plan, int | None]] = []
         for name in self.predictors or (None,):
             for ratio in dict.fromkeys(self.ratios):
                 uniform = NamedPlan(f"r = {ratio}", choose_plan(ratio=ratio, window=self.window))
                 if ratio:
-                    found.append((uniform.name, uniform.make(count, name), ratio))
-            found += [(named.name, named.make(count, name), None) for named in self.plans if named.fits(solver, count)]
+                    found.append((uniform.name, uniform.make(count, name, program), ratio))
+            found += [
+                (named.name, named.make(count, name, program), None)
+                for named in self.plans
+                if named.fits(solver, count)
+            ]
         return found
 
 
@@ -177,14 +184,14 @@ def make_variants(workload: Workload, grid: Grid) -> tuple[Variant, ...]:
     counts = {(solver, num): workload.count_evaluations(num, solver) for solver in grid.solvers for num in grid.steps}
     for named in grid.plans:
         if not any(named.fits(solver, count) for (solver, _), count in counts.items()):
-            named.make(next(iter(counts.values())), None).check_length(next(iter(counts.values())))
+            load_plan(named.plan, next(iter(counts.values())))  # type: ignore[arg-type]
             raise ZeusError(
                 f"plan: got {named.name}, made for the solver {named.solver}; expected one of "
                 f"{', '.join(grid.solvers)}. Choose its solver, or calibrate for this one."
             )
     variants: list[Variant] = []
     for (solver, num_steps), count in counts.items():
-        plans = grid.list_plans(solver, count)
+        plans = grid.list_plans(solver, count, partial(workload.program, num_steps, solver))
         for backend in grid.backends:
             full = make_full_setting(workload, num_steps, solver, backend, grid.mode)
             variants.append(Variant("full", full, ratio=0))

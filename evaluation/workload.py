@@ -15,7 +15,7 @@ from zeus_trt.runtime.engines.choose import choose_engine, open_engine
 from zeus_trt.runtime.rows import choose_shape, digest_tensors, list_given, read_rows, take_rows
 from zeus_trt.runtime.scheduler import make_scheduler
 from zeus_trt.zeus_graph import Plan, Predictor, SolverProgram
-from zeus_trt.zeus_graph.plan_choice import Planner
+from zeus_trt.zeus_graph.plan_choice import Planner, lay_plan
 from zeus_trt.zeus_graph.policy import PolicyMaker
 
 logger = logging.getLogger(__name__)
@@ -205,7 +205,7 @@ class SessionWorkload(Workload):
         result = session.generate(
             self._condition(backend, solver, numbers),
             noise=self._draw(numbers),
-            plan=plan(len(session.plan(num_steps, 0))) if callable(plan) else plan,
+            plan=self._lay(plan, session, num_steps) if callable(plan) else plan,
             num_steps=num_steps,
             guidance_scale=self.guidance_scale,
             seed=[self.seed + number for number in numbers],
@@ -213,6 +213,9 @@ class SessionWorkload(Workload):
         )
         latents = result.latents.float().cpu().clone()
         return Sample(latents, latents.clamp(-1, 1), result.report)
+
+    def _lay(self, planner: Planner, session: Session, num_steps: int) -> Plan:
+        return lay_plan(planner, len(session.plan(num_steps, 0)), lambda: session.solver.program(num_steps))
 
     def compare(self, setting: Setting, numbers: Sequence[int]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         return self._session(setting.backend, setting.solver).compare(

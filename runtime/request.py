@@ -13,8 +13,8 @@ from zeus_trt.runtime.guidance import Guidance
 from zeus_trt.runtime.menu import check_floor
 from zeus_trt.runtime.noise import read_seed
 from zeus_trt.runtime.start import Start
-from zeus_trt.zeus_graph import Plan, Predictor, choose_plan, counts
-from zeus_trt.zeus_graph.plan_choice import Planner
+from zeus_trt.zeus_graph import Plan, Predictor, SolverProgram, choose_plan, counts
+from zeus_trt.zeus_graph.plan_choice import Planner, lay_plan
 from zeus_trt.zeus_graph.policy import PolicyMaker
 from zeus_trt.zeus_graph.window import Window
 
@@ -107,15 +107,18 @@ class Request:
         given = (self.plan, self.ratio, self.window, self.preset, self.predictor, self.policy, self.drift_threshold)
         return any(value is not None for value in given)
 
-    def settle(self, count: Callable[[], int], start: Start | None) -> "SettledRequest":
+    def settle(
+        self, count: Callable[[], int], program: Callable[[], SolverProgram], start: Start | None
+    ) -> "SettledRequest":
         """The request with a plan for its schedule.
 
         Args:
             count: Gives the evaluations of the schedule; only called where the plan depends on it.
+            program: Gives the traced solver, likewise.
             start: Where it begins.
         """
         given = self.plan if isinstance(self.plan, Plan) else None
-        plan = given.with_predictor(self.predictor) if given else self._choose_plan()(count())
+        plan = given.with_predictor(self.predictor) if given else lay_plan(self._choose_plan(), count(), program)
         settled = dict.fromkeys(("ratio", "window", "preset", "min_psnr", "predictor")) | {
             "schedule": self.schedule or {}
         }

@@ -274,7 +274,10 @@ class Session:
             start = Start(start.latents, self.begin(num_steps, start.strength), start.mask)
         begin = start.begin if start else 0
         request, reason = self._choose(request, begin, aim)
-        settled = request.settle(lambda: self.solver.count_evaluations(num_steps, begin, request.schedule), start)
+        schedule = num_steps, begin, request.schedule
+        settled = request.settle(
+            lambda: self.solver.count_evaluations(*schedule), lambda: self.solver.program(*schedule), start
+        )
         if engine is None:
             engine = EnginePair(self.engine, self.quantized) if "Q" in settled.plan.steps else self.engine
         return Trajectory(settled, self.bundle.manifest, engine, self.solver, self._device, on_call, reason)

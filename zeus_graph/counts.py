@@ -1,6 +1,8 @@
 """Numbers that are asked for, and the most that is taken of each: refused before anything is allocated."""
 
 import math
+from collections.abc import Iterable
+from itertools import islice
 from numbers import Integral, Real
 from typing import Any
 
@@ -46,3 +48,15 @@ def show(value: Any) -> str:
         return f"a number of {value.bit_length()} bits"
     text = repr(value) if value is None or isinstance(value, str | bytes | int | float | Integral) else ""
     return text[:80] or type(value).__name__
+
+
+def read_indices(full_steps: Any, num_steps: int) -> set[int]:
+    """Steps as plain numbers, 0 to ``num_steps`` - 1; raises ZeusError for anything else."""
+    if not isinstance(full_steps, Iterable):
+        raise ZeusError(f"full_steps: got {show(full_steps)}; expected indices of steps. Give a list of them.")
+    indices = set()
+    for index in islice(full_steps, MAX_STEPS + 1):
+        if not is_whole(index) or not 0 <= index < num_steps:
+            raise ZeusError(f"full_steps: got {show(index)}; expected indices 0..{num_steps - 1}. Leave it out.")
+        indices.add(int(index))
+    return indices

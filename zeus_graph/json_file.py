@@ -117,7 +117,7 @@ class Program:
         content = {name: value for name, value in data.items() if name not in ("format", "fingerprint")}
         if wrong := {field.name for field in fields(cls)} ^ content.keys():
             raise cls._refuse(f"it lacks a field, or has another: {', '.join(sorted(wrong))}")
-        program = strict_json.build(content, cls, cls._thing, advice=cls._advice, read_other=_read_array)
+        program = strict_json.build(content, cls, cls._thing, advice=cls._advice, read_other=read_array)
         if data.get("fingerprint") != program.fingerprint:
             raise cls._refuse("its fingerprint is that of another program")
         return program
@@ -139,7 +139,8 @@ class Program:
         return ZeusError(f"{cls._thing}: got malformed content ({reason}); expected a {cls._thing}. {cls._advice}")
 
 
-def _read_array(type_: type, value: Any) -> np.ndarray:
+def read_array(type_: type, value: Any) -> np.ndarray:
+    """A list of numbers as a float64 array, where ``type_`` is one; raises TypeError for anything else."""
     if type_ is not np.ndarray or not isinstance(value, list):
         raise TypeError(f"expected an array of numbers, got {type(value).__name__}")
     array = np.array(value)

@@ -2,16 +2,18 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError
-from zeus_trt.zeus_graph.counts import MAX_STEPS, check_count, is_whole, show
+from zeus_trt.zeus_graph.counts import MAX_STEPS, check_count, read_indices, show
 from zeus_trt.zeus_graph.predictor import Predictor
 from zeus_trt.zeus_graph.window import WINDOWS, Window, place_window
 
-Source = Literal["written", "uniform", "spread", "calibrated"]
+if TYPE_CHECKING:
+    from zeus_trt.zeus_graph.solver_program import SolverProgram
+
+Source = Literal["written", "uniform", "spread", "prior", "calibrated"]
 """Where a plan came from."""
 
 FULL = "FQ"
@@ -136,6 +138,21 @@ class Plan:
         return replace(cls.from_full_steps(length, [0, *even]), source="spread")
 
     @classmethod
+    def prior(cls, solver: "SolverProgram", nfe: int) -> "Plan":
+        """The plan of ``nfe`` full steps that does best on the models of the prior: no model runs for it.
+
+        Args:
+            solver: The traced solver.
+            nfe: Number of full steps.
+
+        Raises:
+            ZeusError: An impossible number of full steps.
+        """
+        from zeus_trt.zeus_graph.prior import make_prior_plan
+
+        return make_prior_plan(solver, nfe)
+
+    @classmethod
     def from_full_steps(cls, length: int, full_steps: Sequence[int]) -> "Plan":
         """Full at the given indices; the skipped steps of every gap alternate X, R, X, ...
 
@@ -143,7 +160,7 @@ class Plan:
             ZeusError: A number of steps out of range, or indices outside of it.
         """
         length = check_count("length", length, 1, MAX_STEPS)
-        full = _read_indices(full_steps, length)
+        full = read_indices(full_steps, length)
         return cls(_alternate(tuple(i in full for i in range(length))))
 
     def __len__(self) -> int:
@@ -171,7 +188,7 @@ class Plan:
 
     def with_quantized(self, steps: Iterable[int]) -> "Plan":
         """The plan with the full steps among ``steps`` run by the quantized engine, and all others by the full one."""
-        chosen = _read_indices(steps, len(self))
+        chosen = read_indices(steps, len(self))
         letters = ("FQ"[i in chosen] if letter in FULL else letter for i, letter in enumerate(self.steps))
         return replace(self, steps="".join(letters))
 
@@ -281,14 +298,3 @@ def _join_ranges(steps: Sequence[int]) -> str:
         else:
             runs.append([step])
     return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
-
-
-def _read_indices(full_steps: Any, num_steps: int) -> set[int]:
-    if not isinstance(full_steps, Iterable):
-        raise ZeusError(f"full_steps: got {show(full_steps)}; expected indices of steps. Give a list of them.")
-    indices = set()
-    for index in islice(full_steps, MAX_STEPS + 1):
-        if not is_whole(index) or not 0 <= index < num_steps:
-            raise ZeusError(f"full_steps: got {show(index)}; expected indices 0..{num_steps - 1}. Leave it out.")
-        indices.add(int(index))
-    return indices

@@ -1,23 +1,78 @@
 """The plan of a run, from the few words in which a caller asks for it."""
 
+import logging
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph import json_file
 from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
-from zeus_trt.zeus_graph.counts import show
+from zeus_trt.zeus_graph.counts import check_count, show
 from zeus_trt.zeus_graph.plan import PRESETS, Plan
 from zeus_trt.zeus_graph.predictor import Predictor
+from zeus_trt.zeus_graph.solver_program import SolverProgram
 from zeus_trt.zeus_graph.step_policy import find_step_policy, read_step_policy
+from zeus_trt.zeus_graph.trace import UntraceableError
 from zeus_trt.zeus_graph.window import WINDOWS, Window, read_window
 
+logger = logging.getLogger(__name__)
 DEFAULT_RATIO = 3
+_PRIOR = "prior:"
 
 Planner = Callable[[int], Plan]
 """Makes the plan for a number of evaluations."""
+
+
+@dataclass(frozen=True)
+class PriorPlanner:
+    """Makes the plan of the prior for a solver.
+
+    Args:
+        budget: Full steps, or the name of the preset that has as many.
+
+    Raises:
+        ZeusError: Another budget.
+    """
+
+    budget: str
+
+    def __post_init__(self) -> None:
+        if self.budget not in PRESETS and not (self.budget.isascii() and self.budget.isdigit()):
+            raise ZeusError(
+                f"plan: got {show(_PRIOR + self.budget)}; expected {_PRIOR} and a number of full steps, or one of "
+                f"{', '.join(PRESETS)}. Write it like {_PRIOR}22."
+            )
+
+    def __call__(self, count: int) -> Plan:
+        raise ZeusError(
+            f"plan: got {_PRIOR}{self.budget} for {count} evaluations of no known solver; expected one. A plan of the "
+            "prior is made for a solver: give it, or write another plan."
+        )
+
+    def count_full_steps(self, count: int) -> int:
+        """The budget in full steps of ``count`` evaluations."""
+        if self.budget in PRESETS:
+            return Plan.uniform(count, PRESETS[self.budget]).nfe
+        return check_count("plan: prior", int(self.budget[:9]), min(3, count), count)
+
+
+def lay_plan(planner: Planner, count: int, program: Callable[[], SolverProgram]) -> Plan:
+    """The plan for ``count`` evaluations of a solver, which is only traced where the plan depends on it.
+
+    Raises:
+        ZeusError: As the planner.
+    """
+    if not isinstance(planner, PriorPlanner):
+        return planner(count)
+    nfe = planner.count_full_steps(count)
+    try:
+        return Plan.prior(program(), nfe)
+    except UntraceableError as error:
+        logger.warning("no prior: %s The plan is evenly spread, with the rule zeus", error)
+        return Plan.spread(count, nfe)
 
 
 def load_plan(source: str | os.PathLike | Plan | CalibratedPlan, num_steps: int | None = None) -> Plan:
@@ -37,6 +92,8 @@ def load_plan(source: str | os.PathLike | Plan | CalibratedPlan, num_steps: int 
     """
     if isinstance(source, str) and source in PRESETS:
         return Plan.uniform(_check_given(num_steps, source), PRESETS[source])
+    if isinstance(source, str) and source.startswith(_PRIOR):
+        return PriorPlanner(source[len(_PRIOR) :])(_check_given(num_steps, source))
     if isinstance(source, str) and not source.endswith(".json"):
         source = Plan(source)
     elif isinstance(source, str | os.PathLike):
@@ -62,8 +119,8 @@ def _check_given(num_steps: int | None, source: object) -> int:
 
 
 def is_for_any_length(source: object) -> bool:
-    """Whether a source of ``load_plan`` makes a plan of any length: a preset, or the file of a step policy."""
-    if isinstance(source, str) and source in PRESETS:
+    """Whether a source of ``load_plan`` makes a plan of any length: a preset, the prior, or a step policy."""
+    if isinstance(source, str) and (source in PRESETS or source.startswith(_PRIOR)):
         return True
     if (isinstance(source, str) and not source.endswith(".json")) or not isinstance(source, str | os.PathLike):
         return False
@@ -80,7 +137,8 @@ def choose_plan(
     """Returns what makes the plan for a number of evaluations; wrong words are refused now.
 
     Args:
-        plan: A plan, as ``load_plan`` takes it, or a function that makes a plan for a number of evaluations.
+        plan: A plan, as ``load_plan`` takes it; ``prior:22`` or ``prior:fast``, the plan of the prior with so many full
+            steps or as many as the preset has; or a function that makes a plan for a number of evaluations.
         ratio: Skipped steps after each full one, instead of ``plan``; 3 by default.
         window: Steps that stay full at both ends, beside ``ratio`` or ``preset``: text that
             ``read_window`` reads, two fractions, or ``Ends``.
@@ -99,6 +157,13 @@ def choose_plan(
         )
     if isinstance(plan, str) and plan in PRESETS:
         plan, preset = None, plan
+    if isinstance(plan, str) and plan.startswith(_PRIOR):
+        if predictor is not None:
+            raise ZeusError(
+                f"predictor: got {predictor} beside {plan}, whose plan has its own; expected one of the two. Leave the "
+                "predictor out."
+            )
+        return PriorPlanner(plan[len(_PRIOR) :])
     if plan is None:
         return _make_uniform(ratio, window, preset, predictor)
     if isinstance(plan, str | os.PathLike) and is_for_any_length(plan):

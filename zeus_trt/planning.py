@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph import Plan, SamplingProgram, SolverProgram, choose_plan, fold, load_plan, trace
-from zeus_trt.zeus_graph.plan_choice import is_for_any_length
+from zeus_trt.zeus_graph.plan_choice import is_for_any_length, lay_plan
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -87,8 +87,18 @@ def make_plan(
         steps = len(written) if written and not scheduler else DEFAULT_STEPS
     solver = trace(_load(scheduler), steps) if scheduler else None
     count = solver.num_evaluations if solver else steps
-    plan = make(count) if nfe is None else Plan.spread(count, nfe).with_predictor(predictor)
+    plan = (
+        lay_plan(make, count, lambda: _expect(solver))
+        if nfe is None
+        else Plan.spread(count, nfe).with_predictor(predictor)
+    )
     return Planned(plan, solver, fold(solver, plan) if solver else None)
+
+
+def _expect(solver: SolverProgram | None) -> SolverProgram:
+    if solver is None:
+        raise ZeusError("scheduler: got nothing for a plan of the prior; expected the config of its solver. Give one.")
+    return solver
 
 
 def _check_one(**asked: Any) -> None:

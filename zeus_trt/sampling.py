@@ -60,8 +60,8 @@ class RunOptions:
         self.make_planner()
         given = (self.plan, self.ratio, self.window, self.preset, self.predictor)
         check_floor(self.min_psnr, any(value is not None for value in given))
-        is_preset = isinstance(self.plan, str) and self.plan in PRESETS
-        if self.plan is not None and not is_preset:
+        is_named = isinstance(self.plan, str) and (self.plan in PRESETS or self.plan.startswith("prior:"))
+        if self.plan is not None and not is_named:
             object.__setattr__(self, "plan", load_plan(self.plan))
         is_full = isinstance(self.plan, Plan) and self.plan.is_plain
         if self.predictor and (self.ratio == 0 or is_full):

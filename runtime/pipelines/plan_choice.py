@@ -8,8 +8,8 @@ from zeus_trt.runtime.guidance import Guidance
 from zeus_trt.runtime.menu import Aim, Offer, check_floor
 from zeus_trt.runtime.session import Session
 from zeus_trt.runtime.solver import Solver
-from zeus_trt.zeus_graph import Plan, choose_plan
-from zeus_trt.zeus_graph.plan_choice import Planner
+from zeus_trt.zeus_graph import Plan, SolverProgram, choose_plan, trace
+from zeus_trt.zeus_graph.plan_choice import Planner, lay_plan
 from zeus_trt.zeus_graph.trace import UntraceableError
 
 _Arguments = Mapping[str, Any]
@@ -60,7 +60,7 @@ class PlanChoice:
         if self.aim:
             offers = _list_offers(count, session, scheduler, schedule, called) if session else ()
             plan, reason = self.aim.choose(offers, count)
-        plan = plan or self.planner(count)
+        plan = plan or lay_plan(self.planner, count, lambda: _trace(count, scheduler, schedule, called))
         return plan.with_quantized(i for i, letter in enumerate(plan.steps) if i and letter == "Q"), reason
 
 
@@ -70,7 +70,7 @@ def _list_offers(
     num_steps, scale = called.get("num_inference_steps"), called.get("guidance_scale", 1.0)
     if not isinstance(num_steps, int) or scale is None:  # not known here
         return ()
-    own = {name: value for name, value in schedule.items() if name not in _OF_LENGTH and value is not None}
+    own = _leave_length(schedule)
     is_own = _describe(scheduler) == _describe(session.solver.scheduler)
     solver = session.solver if is_own else Solver(session.bundle, scheduler)
 
@@ -82,6 +82,20 @@ def _list_offers(
             return ""
 
     return session.menu.list(num_steps, Guidance(scale), find_fingerprint)
+
+
+def _trace(count: int, scheduler: Any, schedule: _Arguments, called: _Arguments) -> SolverProgram:
+    num_steps = called.get("num_inference_steps")
+    if not isinstance(num_steps, int):
+        raise UntraceableError("pipeline: got a call without num_inference_steps; expected it. Give it.")
+    own = _leave_length(schedule)
+    whole = trace(scheduler, num_steps, **own)
+    begin = whole.num_evaluations - count
+    return trace(scheduler, num_steps, begin=begin, **own) if begin else whole
+
+
+def _leave_length(schedule: _Arguments) -> dict[str, Any]:
+    return {name: value for name, value in schedule.items() if name not in _OF_LENGTH and value is not None}
 
 
 def _describe(scheduler: Any) -> tuple[type, dict[str, Any]]:

@@ -77,7 +77,9 @@ class TritonPythonModel:
         every, request = read_request(given)
         num_steps = request.num_steps
         self._check_steps(num_steps)
-        settled = request.settle(lambda: self._solver.count_evaluations(num_steps), None)
+        settled = request.settle(
+            lambda: self._solver.count_evaluations(num_steps), lambda: self._solver.program(num_steps), None
+        )
         if "Q" in settled.plan.steps and not isinstance(self._denoiser, EnginePair):
             raise ZeusError(
                 "plan: got Q for a repository without a quantized denoiser; expected F, X and R. Package a bundle that "

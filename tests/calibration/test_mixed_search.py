@@ -10,8 +10,8 @@ from toy_workload import SHAPE, ToyWorkload, curved
 from zeus_trt.calibration.calibrate import Samples, Task
 from zeus_trt.calibration.goals import Goal, reach
 from zeus_trt.calibration.mixed_search import list_counts, search_mixed
+from zeus_trt.calibration.prediction import predict_errors
 from zeus_trt.calibration.record import record
-from zeus_trt.calibration.surrogate import Surrogate, predict_errors
 from zeus_trt.calibration.trajectory_stats import TrajectoryStats
 from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.workload import make_full_setting
@@ -20,6 +20,7 @@ from zeus_trt.runtime.calls import ModelCall
 from zeus_trt.runtime.loop import start_stepper
 from zeus_trt.zeus_graph import Plan, fold
 from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
+from zeus_trt.zeus_graph.surrogate import Surrogate
 
 STEPS = 20
 

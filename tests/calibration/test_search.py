@@ -17,12 +17,13 @@ from diffusers import (
 from toy_workload import ToyWorkload
 
 from zeus_trt.calibration.bench import Bench
+from zeus_trt.calibration.prediction import predict_psnr
 from zeus_trt.calibration.record import record
 from zeus_trt.calibration.search import list_uniform, search
-from zeus_trt.calibration.surrogate import Surrogate, list_rows, predict_psnr, weigh_error
 from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.workload import make_full_setting
 from zeus_trt.zeus_graph import Plan, Predictor, fold
+from zeus_trt.zeus_graph.surrogate import Surrogate, list_rows, weigh_error
 
 STEPS = 20
 

@@ -9,12 +9,13 @@ from diffusers import DPMSolverMultistepScheduler, EulerDiscreteScheduler, FlowM
 from toy_workload import ToyWorkload
 
 from zeus_trt.calibration import record as recording
+from zeus_trt.calibration.prediction import predict_errors
 from zeus_trt.calibration.record import record
-from zeus_trt.calibration.surrogate import list_rows, predict_errors, weigh_error
 from zeus_trt.calibration.trajectory_stats import TrajectoryStats
 from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.workload import Setting, make_full_setting
 from zeus_trt.zeus_graph import Plan, Predictor
+from zeus_trt.zeus_graph.surrogate import list_rows, weigh_error
 
 SOLVERS = [FlowMatchEulerDiscreteScheduler, EulerDiscreteScheduler, DPMSolverMultistepScheduler]
 PLAN = Plan.spread(20, 9)

@@ -6,12 +6,13 @@ from math import comb
 
 import numpy as np
 
-from zeus_trt.calibration.trajectory_stats import TrajectoryStats
-from zeus_trt.zeus_graph import Plan, Predictor, SolverProgram
-from zeus_trt.zeus_graph.predictor import Row
+from zeus_trt.zeus_graph.plan import Plan
+from zeus_trt.zeus_graph.predictor import Predictor, Row
+from zeus_trt.zeus_graph.solver_program import SolverProgram
 
 _RIDGE = 1e-3  # of each difference's own square
 _RANK = 1e-10  # directions of less energy than this share of the largest are left out
+_LEAST = 1e-300
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,8 @@ class Fit:
         quantized: (plans, N) bool: which of these are run by the quantized engine.
         sources: (plans, N, order): the past full steps that a skipped step reads, newest first.
         weights: (plans, N, order): their weights; zero at full steps.
-        errors: (plans,): squared error of the final latents, in the surrogate's unit.
+        errors: (plans,): squared error of the final latents, in the surrogate's unit; of several models the geometric
+            mean.
     """
 
     full: np.ndarray
@@ -57,8 +59,8 @@ class Surrogate:
 
     Args:
         program: The traced solver.
-        gram: (N, N): inner products of the outputs.
-        feedback: (N,): as in ``TrajectoryStats``.
+        gram: (N, N): inner products of the outputs; or (M, N, N), those of M models.
+        feedback: (N,), or (M, N): by how much an output moves when its model input moves by one.
         order: How many past full outputs a skipped step reads.
         noise: (N,): mean square of the quantized engine's error, for plans with quantized steps.
     """
@@ -71,9 +73,13 @@ class Surrogate:
         order: int,
         noise: np.ndarray | None = None,
     ):
-        values, vectors = np.linalg.eigh(gram)
-        kept = values > values[-1] * _RANK
-        self._psi = np.ascontiguousarray(vectors[:, kept] * np.sqrt(values[kept]))
+        size = program.num_evaluations
+        factors = [_factor(one) for one in gram.reshape(-1, size, size)]
+        self._psi = np.ascontiguousarray(np.hstack(factors))
+        widths = [factor.shape[1] for factor in factors]
+        widths[-1] += 0 if noise is None else size
+        self._models = np.repeat(np.eye(len(widths)), widths, axis=0)  # (rank, M): which dimension belongs to which
+        feedback = (self._models @ feedback.reshape(-1, size)).T
         if noise is not None:  # the error of every step gets a dimension
             self._errors = np.hstack([np.zeros_like(self._psi), np.diag(np.sqrt(noise))])
             self._psi = np.hstack([self._psi, np.zeros((len(noise), len(noise)))])
@@ -114,7 +120,9 @@ class Surrogate:
             recent[ran, 0] = step
             known[ran] += 1
             moved = matrix @ np.concatenate([moved, (output - self._psi[step])[:, None]], axis=1)
-        return Fit(full, quantized, sources, weights, np.square(moved[:, 0]).sum(axis=1))
+        errors = np.square(moved[:, 0]) @ self._models
+        mean = errors[:, 0] if errors.shape[1] == 1 else np.exp(np.log(np.maximum(errors, _LEAST)).mean(axis=1))
+        return Fit(full, quantized, sources, weights, mean)
 
     def _fit_step(
         self, step: int, past: np.ndarray, known: np.ndarray, features: np.ndarray, target: np.ndarray
@@ -130,6 +138,13 @@ class Surrogate:
         products = products + np.eye(self._order) * np.where(squares > 0, _RIDGE * squares, 1.0)[:, None]
         corrections = np.linalg.solve(products, differences @ missing[:, :, None])[..., 0]
         return line + corrections @ self._differences
+
+
+def _factor(gram: np.ndarray) -> np.ndarray:
+    """(N, rank): vectors with these inner products."""
+    values, vectors = np.linalg.eigh(gram)
+    kept = values > values[-1] * _RANK
+    return vectors[:, kept] * np.sqrt(values[kept])
 
 
 def weigh_error(
@@ -160,20 +175,3 @@ def weigh_error(
 def list_rows(program: SolverProgram, plan: Plan) -> tuple[Row | None, ...]:
     """The rows of the plan's predictor on the solver's grid."""
     return plan.rule.rows(plan, program.sigmas if plan.rule.abscissa == "sigma" else program.timesteps)
-
-
-def predict_errors(program: SolverProgram, stats: TrajectoryStats, plan: Plan) -> np.ndarray:
-    """(T,): mean squared error of the final latents of every recorded trajectory, with skipped steps."""
-    quantized = [step for step, letter in enumerate(plan.steps) if letter == "Q"]
-    weights = weigh_error(program, list_rows(program, plan), stats.feedback, quantized)
-    of_outputs, of_errors = np.split(weights, [program.num_evaluations])
-    errors = np.einsum("i,tij,j->t", of_outputs, stats.products, of_outputs)
-    if quantized and stats.noise is not None:
-        errors += stats.noise @ of_errors**2
-    return np.maximum(errors, 0.0)
-
-
-def predict_psnr(program: SolverProgram, stats: TrajectoryStats, plan: Plan) -> float:
-    """Predicted PSNR in dB of the final latents to the full run's, for values in -1..1; mean over trajectories."""
-    errors = np.maximum(predict_errors(program, stats, plan), 1e-20)
-    return float(np.mean(10 * np.log10(4 / errors)))

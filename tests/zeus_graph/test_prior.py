@@ -1,0 +1,120 @@
+"""Plans of the prior: made for a solver without a model."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from diffusers import (
+    DDIMScheduler,
+    DPMSolverMultistepScheduler,
+    EDMEulerScheduler,
+    EulerDiscreteScheduler,
+    FlowMatchEulerDiscreteScheduler,
+    UniPCMultistepScheduler,
+)
+
+from zeus_trt.calibration.kernel import make_kernel
+from zeus_trt.calibration.trajectory_stats import TrajectoryStats
+from zeus_trt.errors import ZeusError
+from zeus_trt.zeus_graph import Plan, SolverProgram, choose_plan, fold, load_plan, prior, trace
+from zeus_trt.zeus_graph.plan_choice import lay_plan
+
+SCHEDULERS = {
+    "epsilon": DPMSolverMultistepScheduler(),
+    "v": EulerDiscreteScheduler(prediction_type="v_prediction"),
+    "sample": UniPCMultistepScheduler(prediction_type="sample"),
+    "flow": FlowMatchEulerDiscreteScheduler(shift=3.0),
+}
+
+
+def run_gaussian(program: SolverProgram, deviation: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Outputs and inputs (N,) of the exact denoiser of data N(0, deviation^2) from an initial sample of 1, and the
+    slopes of its outputs on its inputs."""
+    kind = prior.find_parameterization(program)
+    signal, noise = prior.find_levels(program)
+    variance = (signal * deviation) ** 2 + noise**2
+    of_x0, of_eps = signal * deviation**2 / variance, noise / variance
+    to_x0, to_eps = prior.mix_output(kind, signal, noise)
+    slopes = to_x0 * of_x0 + to_eps * of_eps
+    state, outputs, inputs = np.array([[1.0]]), [], []
+    for row, matrix, slope in zip(program.input_rows, program.matrices, slopes, strict=True):
+        inputs.append((row @ state)[0])
+        outputs.append(slope * inputs[-1])
+        state = matrix @ np.vstack([state, outputs[-1:]])
+    return np.array(outputs), np.array(inputs), slopes
+
+
+@pytest.mark.parametrize("recorded", SCHEDULERS)
+@pytest.mark.parametrize("asked", SCHEDULERS)
+def test_a_kernel_has_the_outputs_of_other_parameterizations_and_schedules(recorded, asked):
+    """One exact denoiser, recorded with one parameterization, is known in every other one."""
+    deviation, program = 0.5, trace(SCHEDULERS[recorded], 50)
+    outputs, _inputs, slopes = run_gaussian(program, deviation)
+    products = np.outer(outputs, outputs)[None]
+    stats = TrajectoryStats(products, slopes[None, None], (0,), {}, 50, initial=np.array([[1.0, *outputs]]))
+    kernel = make_kernel("gaussian", program, stats)
+    other = trace(SCHEDULERS[asked], 20)
+    found, feedback = kernel.lay_on(other)
+    expected, inputs, expected_slopes = run_gaussian(other, deviation)
+    _signal, noise = prior.find_levels(other)
+    known = (noise < 0.9) & (noise > 0.2)  # inside of what both schedules reach
+    scale = 1 / (inputs[known][0] / np.hypot(*np.array(prior.find_levels(other)) * [[deviation], [1]])[known][0])
+    first = outputs[0] / slopes[0] / np.hypot(*np.array(prior.find_levels(program)) * [[deviation], [1]])[0]
+    np.testing.assert_allclose(
+        np.abs(found[known]).max(axis=1), np.abs(expected[known] * scale * first), rtol=0.05, atol=0.02
+    )
+    np.testing.assert_allclose(feedback[known], expected_slopes[known], rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("kind", SCHEDULERS)
+def test_a_plan_of_the_prior_has_the_budget_and_folds(kind):
+    program = trace(SCHEDULERS[kind], 14)
+    plan = Plan.prior(program, 7)
+    assert (len(plan), plan.nfe, plan.source) == (14, 7, "prior")
+    assert plan.predictor.name == "table"
+    assert fold(program, plan).nfe == 7
+    assert Plan.prior(trace(SCHEDULERS[kind], 14), 7) is plan, "searched once for a fingerprint"
+
+
+def test_it_beats_the_rule_zeus_on_every_model_of_the_prior():
+    program = trace(SCHEDULERS["flow"], 20)
+    plan, plain = Plan.prior(program, 9), Plan.spread(20, 9)
+    for kernel in prior.load_kernels():
+        laid = kernel.lay_on(program)
+        assert prior._measure(program, plan, *laid) < prior._measure(program, plain, *laid), kernel.name
+
+
+def test_unsure_means_zeus_and_says_so(caplog):
+    program = trace(EDMEulerScheduler(), 12)
+    assert Plan.prior(program, 6) == Plan.spread(12, 6)
+    assert "no prior" in caplog.text
+    unlike = replace(prior.load_kernels()[0], response=np.full(32, 40.0))  # an error grows at every step
+    assert Plan.prior(program, 12) == Plan("F" * 12)
+    caplog.clear()
+    flow = trace(SCHEDULERS["flow"], 12)
+    found = prior.make_prior_plan(flow, 4, [*prior.load_kernels(), unlike])
+    assert found.source in ("spread", "prior")
+
+
+def test_words():
+    program = trace(DDIMScheduler(clip_sample=False), 20)
+    for words, nfe in (("prior:8", 8), ("prior:fast", Plan.uniform(20, 3).nfe)):
+        plan = lay_plan(choose_plan(words), 20, lambda: program)
+        assert plan is Plan.prior(program, nfe)
+    for wrong in ("prior:", "prior:x", "prior:-3", "prior:²"):
+        with pytest.raises(ZeusError, match="expected prior: and a number of full steps"):
+            choose_plan(wrong)
+    with pytest.raises(ZeusError, match="21 evaluations|whole number from 3 to 20"):
+        lay_plan(choose_plan("prior:21"), 20, lambda: program)
+    with pytest.raises(ZeusError, match="made for a solver"):
+        load_plan("prior:8", 20)
+    with pytest.raises(ZeusError, match="beside prior:8"):
+        choose_plan("prior:8", predictor="reuse")
+
+
+def test_a_stochastic_solver_gets_zeus(caplog):
+    def refuse() -> SolverProgram:
+        return trace(DDIMScheduler(), 20)  # it clips
+
+    assert lay_plan(choose_plan("prior:8"), 20, refuse) == Plan.spread(20, 8)
+    assert "no prior" in caplog.text
