@@ -41,6 +41,7 @@ def site(wheel, tmp_path_factory):
 def test_wheel_holds_one_package(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"zeus_trt"}
+    assert "zeus_trt/zeus_graph/prior.json" in names
     for package in ("zeus_graph", "export", "runtime", "serving", "evaluation", "calibration"):
         assert f"zeus_trt/{package}/__init__.py" in names
     assert "zeus_trt/evaluation/page.html" in names
