@@ -19,8 +19,7 @@ import torch
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph.plan import Plan
 from zeus_trt.zeus_graph.predictor import last_uses
-
-_KEPT_FULL = 4  # lagrange-4 reads no more
+from zeus_trt.zeus_graph.row_table import Row, Sample, Source, step_of
 
 
 class Policy(Protocol):
@@ -82,7 +81,9 @@ class StaticPolicy:
         self._step = 0
 
     def see(self, step: int, latents: torch.Tensor) -> None:
-        """Samples decide nothing here."""
+        """Keeps a copy of the sample if a prediction will read it."""
+        if Sample(step) in self._last_use:
+            self._kept[Sample(step)] = latents.clone()
 
     def is_full(self, step: int) -> bool:
         """Whether the denoiser must run at ``step``."""
@@ -116,18 +117,18 @@ class StaticPolicy:
 
     def _forget(self, step: int) -> None:
         """Begins anew at ``step``."""
-        self._kept.clear()
+        self._kept = {source: kept for source, kept in self._kept.items() if source == Sample(step)}
         self.plan = self.plan.with_full(step + 1)
         for later, row in enumerate(self._rows):
-            if row and later > step > min(row):
+            if row and later > step > min(map(step_of, row)):
                 self.plan = self.plan.with_full(later)
 
 
 class OpenPolicy:
     """A plan whose steps ahead may be made full at any time, such as where another expert takes over.
 
-    It keeps up to six outputs, eight for local-3, of one shape. Where an output has another shape it begins anew, and
-    the next step is full too: one output makes no line.
+    It keeps up to six outputs (more for rules that read more), of one shape, and samples where the rule reads them.
+    Where an output has another shape it begins anew, and the next step is full too: one output makes no line.
 
     Args:
         plan: The plan, with its predictor.
@@ -141,11 +142,13 @@ class OpenPolicy:
         plan.rule.rows(plan, grid)
         self.plan = plan
         self._grid = None if grid is None else [*grid, grid[-1]]
-        self._kept: dict[int, torch.Tensor] = {}
-        self._full: deque[int] = deque(maxlen=_KEPT_FULL)  # steps that were
+        self._kept: dict[Source, torch.Tensor] = {}
+        self._full: deque[int] = deque(maxlen=plan.rule.memory)  # steps that were
 
     def see(self, step: int, latents: torch.Tensor) -> None:
-        """Samples decide nothing here."""
+        """Keeps a copy of the sample if predictions may read it."""
+        if self.plan.rule.reads_samples:
+            self._kept[Sample(step)] = latents.clone()
 
     def is_full(self, step: int) -> bool:
         """Whether the denoiser must run at ``step``."""
@@ -154,7 +157,7 @@ class OpenPolicy:
     def take(self, step: int, output: torch.Tensor) -> torch.Tensor | None:
         """Takes the output of a full step, of any shape."""
         if any(kept.shape != output.shape for kept in self._kept.values()):
-            self._kept.clear()
+            self._kept = {source: kept for source, kept in self._kept.items() if source == Sample(step)}
             self._full.clear()
             self.plan = self.plan.with_full(step + 1)
         drift = self._measure(step, output)
@@ -171,14 +174,14 @@ class OpenPolicy:
         return None
 
     def _fill(self, step: int, letter: str) -> torch.Tensor:
-        return _combine(self.plan.rule.row(step, letter, tuple(self._full), self._grid), self._kept)
+        return _combine(self.plan.rule.row(step, letter, tuple(self._full), len(self.plan), self._grid), self._kept)
 
     def _keep(self, step: int, output: torch.Tensor) -> None:
         self._kept[step] = output
         if self.plan.is_full(step):
             self._full.append(step)
         reach, t = self.plan.rule.reach, self._full[-1]
-        needed = {*self._full, *range(t - reach, t), *range(step - reach + 1, step + 1)}
+        needed = {*self._full, *range(t - reach, t), *range(step - reach + 1, step + 1), *map(Sample, self._full)}
         self._kept = {source: kept for source, kept in self._kept.items() if source in needed}
 
 
@@ -232,8 +235,8 @@ def _make_open(plan: Plan, grid: Sequence[float] | None) -> Policy:
     return OpenPolicy(plan, grid) if plan.rule.table is None else StaticPolicy(plan, grid)
 
 
-def _combine(row: Mapping[int, float], outputs: Mapping[int, torch.Tensor]) -> torch.Tensor:
-    """The weighted sum of outputs, a new tensor."""
+def _combine(row: Row, outputs: Mapping[Source, torch.Tensor]) -> torch.Tensor:
+    """The weighted sum of outputs and samples, a new tensor."""
     (source, weight), *others = row.items()
     combined = outputs[source] * weight
     for source, weight in others:

@@ -11,15 +11,13 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.calls import Meter
-from zeus_trt.runtime.pipelines.answers import Answer, Answers, Place, list_tensors, own
+from zeus_trt.runtime.pipelines.answers import Answer, Answers, Place, list_tensors, own, widen
 from zeus_trt.runtime.pipelines.schedule import read_grid
 from zeus_trt.runtime.pipelines.side_effects import find_hooks, find_kept, find_new
 from zeus_trt.runtime.steppers import Step
 from zeus_trt.zeus_graph import Plan, Policy, Predictor
 from zeus_trt.zeus_graph.plan_choice import Planner
 from zeus_trt.zeus_graph.policy import PolicyMaker, choose_policy
-
-_HALVES = (torch.float16, torch.bfloat16)
 
 
 @dataclass
@@ -205,7 +203,9 @@ class PipelineRun:
                 f"{len(loop.policies)}, as its schedule and its first step say. "
                 "It steps its scheduler in a way that is not supported: run it as it is."
             )
-        output = self._choose_output(loop.policies[loop.stepped], arguments["model_output"])
+        policy = loop.policies[loop.stepped]
+        policy.see(loop.index, widen(arguments["sample"]))
+        output = self._choose_output(policy, arguments["model_output"])
         arguments["model_output"] = output
         loop.stepped += 1
         result = own_step(**arguments)
@@ -225,7 +225,7 @@ class PipelineRun:
             if step > 1 and loop.places != loop.before:
                 loop.make_full(step + 1)
             return policy.predict(step).to(output.dtype)
-        drift = policy.take(step, output.float() if output.dtype in _HALVES else output)
+        drift = policy.take(step, widen(output))
         loop.follow(policy.plan)
         if drift is not None:
             self.drift.append((len(self._done) + step, drift))
