@@ -12,6 +12,7 @@ from zeus_trt.runtime.steppers import SchedulerStepper, Step, Stepper
 from zeus_trt.zeus_graph import Plan, StaticPolicy
 from zeus_trt.zeus_graph.noise_grid import measure_scheduler
 from zeus_trt.zeus_graph.policy import PolicyMaker
+from zeus_trt.zeus_graph.policy_choice import settle_plan
 from zeus_trt.zeus_graph.trace import prepare
 
 
@@ -74,6 +75,7 @@ def start_stepper(
     scheduler = prepare(scheduler, num_steps, first, {**(schedule or {}), "device": noise.device})
     times = [float(timestep) for timestep in scheduler.timesteps[first:].tolist()]
     plan.check_length(len(times))
+    plan = settle_plan(make_policy, plan)
     grid = measure_scheduler(plan.rule, scheduler, times, first)
     latents = noise * (getattr(scheduler, "init_noise_sigma", 1.0) if begin is None else 1.0)
     return SchedulerStepper(scheduler, latents, make_policy(plan, grid), begin=first, **options)

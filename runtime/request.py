@@ -16,6 +16,7 @@ from zeus_trt.runtime.start import Start
 from zeus_trt.zeus_graph import Plan, Predictor, choose_plan, counts
 from zeus_trt.zeus_graph.plan_choice import Planner
 from zeus_trt.zeus_graph.policy import PolicyMaker
+from zeus_trt.zeus_graph.policy_choice import read_policy, settle_plan
 from zeus_trt.zeus_graph.window import Window
 
 _IMAGES = ("batch", "num_images")
@@ -46,8 +47,9 @@ class Request:
         start: A picture to begin with, for image to image and inpainting.
         schedule: More arguments of the scheduler's ``set_timesteps``: ``sigmas``, ``timesteps``, ``mu`` ...
         drift_threshold: Measure drift; a step after one whose drift is above this is full too. Infinity only measures.
-        policy: Makes what decides at run time which steps are full, such as ``zeus_graph.criteria.AdaptivePolicy``,
-            instead of the plan; a plan with every step full leaves it the choice.
+        policy: What decides at run time, for every row, which steps are full: a name as ``read_policy`` takes it, such
+            as ``easycache=0.05``, or what makes the policy of a plan. A criterion decides instead of the plan, and has
+            a predictor of its own.
 
     Raises:
         ZeusError: A setting of another kind, out of range, or beside one that it excludes. Tensors are checked later,
@@ -71,7 +73,7 @@ class Request:
     start: Start | None = None
     schedule: Mapping[str, Any] | None = None
     drift_threshold: float | None = None
-    policy: PolicyMaker | None = None
+    policy: str | PolicyMaker | None = None
 
     def __post_init__(self) -> None:
         expect("conditioning", self.conditioning, Mapping, "tensors by name")
@@ -93,7 +95,8 @@ class Request:
             raise ZeusError(f"schedule: got {wrong[0]!r}; expected other arguments of set_timesteps. Leave it out.")
         object.__setattr__(self, "seed", read_seed(self.seed))
         check_threshold(self.drift_threshold)
-        expect("policy", self.policy, (Callable, type(None)), "a function that makes a policy of a plan")
+        if self.policy is not None:
+            object.__setattr__(self, "policy", read_policy(self.policy))
         if self.policy and self.drift_threshold is not None:
             raise ZeusError("drift_threshold: got one beside a policy; expected one of them. Leave the other out.")
         guidance = _choose_guidance(self.guidance, self.guidance_scale, self.negative)
@@ -118,6 +121,7 @@ class Request:
         """
         given = self.plan if isinstance(self.plan, Plan) else None
         plan = given.with_predictor(self.predictor) if given else self._choose_plan()(count())
+        plan = settle_plan(self.policy, plan) if self.policy else plan
         settled = dict.fromkeys(("ratio", "window", "preset", "min_psnr", "predictor")) | {
             "schedule": self.schedule or {}
         }
@@ -130,6 +134,7 @@ class SettledRequest(Request):
     plan: Plan
     guidance: Guidance
     schedule: Mapping[str, Any]
+    policy: PolicyMaker | None
 
 
 def check_count(name: str, value: Any, least: int) -> None:

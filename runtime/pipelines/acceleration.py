@@ -27,7 +27,8 @@ from zeus_trt.runtime.session import Session
 from zeus_trt.runtime.steppers import Step
 from zeus_trt.zeus_graph import Plan, Predictor, choose_plan
 from zeus_trt.zeus_graph.plan_choice import Planner
-from zeus_trt.zeus_graph.policy import choose_policy
+from zeus_trt.zeus_graph.policy import PolicyMaker
+from zeus_trt.zeus_graph.policy_choice import choose_policy, read_policy, settle_plan
 
 __all__ = ["accelerate", "find_denoisers"]
 
@@ -61,8 +62,7 @@ def accelerate(
         on_step: Called with every step as it is done.
         on_call: Called after every call of the denoiser.
         **asked: ``plan`` (instead of ``ratio``, for runs of just that many evaluations), ``window``, ``preset`` and
-            ``predictor``, as in ``choose_plan``; and ``drift_threshold``, as in ``Session.generate``: the report holds
-            the drift, and a larger one makes a step full.
+            ``predictor``, as in ``choose_plan``; and ``drift_threshold`` and ``policy``, as in ``Request``.
 
     Returns:
         A ``with`` block of the proxy. After a run the proxy's ``report`` says what the run did, and its ``schedule``
@@ -87,13 +87,16 @@ def accelerate(
             "expected a diffusers pipeline with a scheduler and a denoiser. Accelerate a pipeline that has them."
         )
     expect("predictor", asked.get("predictor"), (str, Predictor, type(None)), "a name or a Predictor")
-    drift_threshold = asked.pop("drift_threshold", None)
+    drift_threshold, policy = asked.pop("drift_threshold", None), asked.pop("policy", None)
     expect("engine", engine, (Session, str, Path, Bundle, type(None)), "a bundle or a Session")
     check_threshold(drift_threshold)
     if scheduler is not None and not is_scheduler(scheduler):
         raise ZeusError(f"scheduler: got {scheduler!r}; expected a diffusers scheduler. Make one of its config.")
-    planner = _run_first_in_full(choose_plan(ratio=ratio, **asked))
-    begin = functools.partial(PipelineRun, planner, choose_policy(drift_threshold, is_open=True), on_step, on_call)
+    if policy is not None and drift_threshold is not None:
+        raise ZeusError("drift_threshold: got one beside a policy; expected one of them. Leave the other out.")
+    make_policy = choose_policy(drift_threshold, is_open=True) if policy is None else read_policy(policy)
+    planner = _run_first_in_full(choose_plan(ratio=ratio, **asked), make_policy)
+    begin = functools.partial(PipelineRun, planner, make_policy, on_step, on_call)
     return _Block(_Accelerated(pipeline, scheduler, begin), engine, check)
 
 
@@ -264,11 +267,11 @@ class _Block(AbstractContextManager):
         self._opened.close()
 
 
-def _run_first_in_full(planner: Planner) -> Planner:
+def _run_first_in_full(planner: Planner, make_policy: PolicyMaker) -> Planner:
     """No plan is known before the first call of a run: its step is never quantized."""
 
     def make(count: int) -> Plan:
-        plan = planner(count)
+        plan = settle_plan(make_policy, planner(count))
         return plan.with_quantized(i for i, letter in enumerate(plan.steps) if i and letter == "Q")
 
     return make
