@@ -2,11 +2,11 @@
 
     python benchmarks/rules.py --cache DIR
 
-At 22 and 15 calls of 50 every rule runs on plans of as many full steps: spread evenly, and for 22 the paper's r = 4 in
-the default window; the better one counts. A policy's setting is found by bisection on 8 other samples, so that its rows
-make about as many calls; the table has the calls that it made. Calibrated plans and L2P's weights come from 16 recorded
-trajectories. 64 held-out samples, guidance 2, the checkpoints' own solvers, PSNR to the full run. A finished model is
-kept in the cache. Writes docs/rules table and picture with --docs. The last line is one JSON object.
+At 22 and 15 calls of 50 every rule runs on the same uniform plan of as many full steps, any window: the one where
+`zeus` is best on 4 samples. A policy's setting is found by bisection on these, so that its rows make about as many
+calls; the table has the calls that it made. L2P's weights are for that plan, the calibrated plan for the budget, both
+from 16 recorded trajectories. Guidance 2, the checkpoints' own solvers, PSNR to the full run on held-out samples. A
+finished row is kept in the cache. The last line is one JSON object.
 """
 
 import json
@@ -24,7 +24,7 @@ from zeus_trt.calibration.bench import Bench
 from zeus_trt.calibration.calibrate import Samples
 from zeus_trt.calibration.least_squares import fit_least_squares
 from zeus_trt.calibration.record import record
-from zeus_trt.calibration.search import search
+from zeus_trt.calibration.search import list_uniform, search
 from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.plots import encode_figure, make_figure
 from zeus_trt.evaluation.quality import measure_psnr
@@ -42,8 +42,7 @@ BUDGETS = (22, 15)
 STEPS = 50
 RULES = [name for name in PREDICTORS if name not in ("local-1", "lagrange-4", "zeus-previous-full", "zeus-paper")]
 ROOT = Path(__file__).parents[1]
-CANDIDATES = 3  # of a search that are run
-_BISECTIONS = 7
+TRIALS, CANDIDATES, BISECTIONS = 4, 2, 6  # samples, plans of a search and settings that are tried
 
 
 class Study:
@@ -57,66 +56,74 @@ class Study:
         engine = OnnxRuntimeEngine(opened.graph(), num_threads=threads)
         self.workload = SessionWorkload(opened, guidance_scale=2.0, engines={"onnxruntime": engine})
         self.setting, self.ranges = make_full_setting(self.workload, STEPS), samples.ranges
+        self.trials, self.held_out = self.ranges["validation"][:TRIALS], self.ranges["held_out"]
         self.bench = Bench(self.workload, self.setting)
         self._references: dict[int, torch.Tensor] = {}
         path = folder / f"gram-{model}-{STEPS}.npz"
         self.stats = record(self.workload, self.setting, self.ranges["trajectories"], path=path)
+        self._file = folder / f"rules-{model}-{len(self.held_out)}.json"
+        self.found: dict[str, dict[str, Any]] = {}
+        if self._file.exists():
+            self.found = json.loads(self._file.read_text(encoding="utf-8"))
 
-    def measure_rules(self, nfe: int) -> list[dict[str, Any]]:
-        """A row for every rule, for L2P's weights and for the calibrated plan."""
-        plans = [Plan.spread(STEPS, nfe)] + ([Plan.uniform(STEPS, 4)] if nfe == Plan.uniform(STEPS, 4).nfe else [])
-        rows = [self._measure(name, [plan.with_predictor(name) for plan in plans]) for name in RULES]
-        rows.append(self._measure("l2p", [fit_least_squares(self.stats, plan) for plan in plans]))
-        found = search(self.workload.program(STEPS), self.stats, nfe)[:CANDIDATES]
-        best = max(found, key=lambda plan: self.bench.measure(plan, self.ranges["validation"]))
-        return [*rows, self._measure("calibrated", [best])]
+    def run(self, nfe: int) -> None:
+        """Measures the rows of a budget that are missing."""
+        found = self.found.setdefault(str(nfe), {})
+        letters = None
+        for name in [*RULES, "l2p", "calibrated", *POLICIES, "sada"]:
+            if name in found:
+                continue
+            if name in POLICIES:
+                found[name] = self._bisect(POLICIES[name], nfe)
+            elif name == "sada":
+                found[name] = self._measure_sada(nfe)
+            elif name == "calibrated":
+                plans = search(self.workload.program(STEPS), self.stats, nfe)[:CANDIDATES]
+                found[name] = self._measure(max(plans, key=lambda plan: self.bench.measure(plan, self.trials)))
+            else:
+                letters = letters or self._choose_plan(nfe)
+                rule = None if name == "l2p" else name
+                made = fit_least_squares(self.stats, letters) if rule is None else letters.with_predictor(rule)
+                found[name] = self._measure(made)
+            click.echo(f"{self._file.stem} {nfe} {name}: {found[name]}", err=True)
+            self._file.write_text(json.dumps(self.found, indent=1) + "\n", encoding="utf-8")
 
-    def measure_policies(self, nfe: int) -> list[dict[str, Any]]:
-        """A row for every policy, at the setting whose rows make about ``nfe`` calls."""
-        drift = partial(_on_plan, DriftPolicy, Plan.uniform(STEPS, 6))
-        makers = {"adaptive": AdaptivePolicy, "easycache": EasyCachePolicy, "drift": drift}
-        rows = [self._bisect(name, make, nfe) for name, make in makers.items()]
-        settings = [
-            self._run(partial(SadaPolicy, interval=interval), self.ranges["validation"][:8]) for interval in range(2, 9)
-        ]
-        nearest = 2 + min(range(7), key=lambda place: abs(settings[place][0] - nfe))
-        return [
-            *rows,
-            self._row("sada", nearest, *self._run(partial(SadaPolicy, interval=nearest), self.ranges["held_out"])),
-        ]
+    def _choose_plan(self, nfe: int) -> Plan:
+        plans = {plan.steps: Plan(plan.steps) for plan in list_uniform(STEPS, nfe)}
+        return max(plans.values(), key=lambda plan: self.bench.measure(plan.with_predictor("zeus"), self.trials))
 
-    def _measure(self, name: str, plans: list[Plan]) -> dict[str, Any]:
+    def _measure(self, plan: Plan) -> dict[str, Any]:
         try:
-            found = [(self.bench.measure(plan, self.ranges["held_out"]), plan) for plan in plans]
+            psnr_db = self.bench.measure(plan, self.held_out)
         except ZeusError as error:
-            return {"rule": name, "psnr_db": None, "reason": str(error).split(";")[0]}
-        psnr_db, plan = max(found, key=lambda one: one[0])
-        return {"rule": name, "calls": plan.nfe, "psnr_db": round(psnr_db, 2), "plan": str(plan)}
+            return {"psnr_db": None, "reason": str(error).split(";")[0]}
+        return {"calls": plan.nfe, "psnr_db": round(psnr_db, 2), "plan": str(plan)}
 
-    def _bisect(self, name: str, make: PolicyMaker, nfe: int) -> dict[str, Any]:
+    def _bisect(self, make: PolicyMaker, nfe: int) -> dict[str, Any]:
         low, high = 1e-4, 10.0
-        for _ in range(_BISECTIONS):
+        for _ in range(BISECTIONS):
             middle = (low * high) ** 0.5
-            calls, _psnr = self._run(partial(make, threshold=middle), self.ranges["validation"][:8])
+            calls, _psnr = self._follow(partial(make, threshold=middle), self.trials)
             low, high = (middle, high) if calls > nfe else (low, middle)
-        setting = (low * high) ** 0.5
-        return self._row(name, setting, *self._run(partial(make, threshold=setting), self.ranges["held_out"]))
+        return self._measure_policy(partial(make, threshold=(low * high) ** 0.5), (low * high) ** 0.5)
 
-    def _row(self, name: str, setting: float, calls: float, psnr_db: float) -> dict[str, Any]:
-        return {
-            "rule": name,
-            "setting": float(f"{setting:.3g}"),
-            "calls": round(calls, 1),
-            "psnr_db": round(psnr_db, 2),
-        }
+    def _measure_sada(self, nfe: int) -> dict[str, Any]:
+        def miss(interval: int) -> float:
+            return abs(self._follow(partial(SadaPolicy, interval=interval), self.trials)[0] - nfe)
 
-    def _run(self, make: PolicyMaker, numbers: range) -> tuple[float, float]:
+        nearest = min((2, 4, 8), key=miss)
+        return self._measure_policy(partial(SadaPolicy, interval=nearest), nearest)
+
+    def _measure_policy(self, make: PolicyMaker, setting: float) -> dict[str, Any]:
+        calls, psnr_db = self._follow(make, self.held_out)
+        return {"setting": float(f"{setting:.3g}"), "calls": round(calls, 1), "psnr_db": round(psnr_db, 2)}
+
+    def _follow(self, make: PolicyMaker, numbers: range) -> tuple[float, float]:
         """Calls of a row, mean, and mean PSNR."""
         calls, values = [], []
         for start in range(0, len(numbers), 16):
             part, made = numbers[start : start + 16], []
-            maker = _Watched(make, made)
-            images = self.workload.run(replace(self.setting, policy=maker), part).images
+            images = self.workload.run(replace(self.setting, policy=_Watched(make, made)), part).images
             calls += [plan.count("F") for plan in made[0].row_plans]
             missing = [number for number in part if number not in self._references]
             if missing:
@@ -142,37 +149,51 @@ def _on_plan(make: Any, letters: Plan, plan: Plan, grid: Any, **settings: Any) -
     return make(replace(plan, steps=letters.steps), grid, **settings)
 
 
-def write_table(results: dict[str, dict[str, list[dict[str, Any]]]], nfe: int) -> str:
+POLICIES: dict[str, PolicyMaker] = {
+    "adaptive": AdaptivePolicy,
+    "easycache": EasyCachePolicy,
+    "drift": partial(_on_plan, DriftPolicy, Plan.uniform(STEPS, 6)),
+}
+Results = dict[str, dict[str, dict[str, Any]]]  # by model, calls and rule
+
+
+def write_table(results: Results, nfe: int) -> str:
     """A row per rule, a column per model; the calls where they are not ``nfe``."""
-    models = [*results]
+    models, mean = [*results], _average(results, nfe)
     lines = [f"| rule | {' | '.join(models)} |", f"| --- |{' --- |' * len(models)}"]
-    found = {model: {row["rule"]: row for row in results[model][str(nfe)]} for model in models}
-    names = [*next(iter(found.values()))]
-    mean = {name: [found[model][name]["psnr_db"] for model in models] for name in names}
-    for name in sorted(names, key=lambda name: -sum(value or 0.0 for value in mean[name])):
+    for name in sorted(mean, key=mean.__getitem__, reverse=True):
         cells = []
-        for model in models:
-            row = found[model][name]
-            calls = "" if row["psnr_db"] is None or row["calls"] == nfe else f" ({row['calls']:g} calls)"
+        for row in (results[model][str(nfe)][name] for model in models):
+            calls = "" if row.get("calls", nfe) == nfe else f" ({row['calls']:g} calls)"
             cells.append("-" if row["psnr_db"] is None else f"{row['psnr_db']:.1f}{calls}")
         lines.append(f"| {f'**{name}**' if name == 'calibrated' else f'`{name}`'} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def draw(results: dict[str, dict[str, list[dict[str, Any]]]]) -> bytes:
-    """PSNR by rule at 22 calls, a mark per model, best mean first."""
+def draw(results: Results) -> bytes:
+    """PSNR by rule at the larger budget, a mark per model, best mean first."""
     figure, axes = make_figure(height=5.5, width=10)
-    models = [*results]
-    rows = {model: {row["rule"]: row["psnr_db"] for row in results[model]["22"]} for model in models}
-    names = sorted(rows[models[0]], key=lambda name: sum(rows[model][name] or 0.0 for model in models))
-    for model, marker in zip(models, "osD^", strict=False):
-        known = [(place, rows[model][name]) for place, name in enumerate(names) if rows[model][name] is not None]
-        axes.plot([psnr for _, psnr in known], [place for place, _ in known], marker, label=model)
+    mean = _average(results, BUDGETS[0])
+    names = sorted(mean, key=mean.__getitem__)
+    for (model, found), marker in zip(results.items(), "osD^", strict=False):
+        rows = found[str(BUDGETS[0])]
+        known = [(rows[name]["psnr_db"], place) for place, name in enumerate(names) if rows[name]["psnr_db"]]
+        axes.plot(*zip(*known, strict=True), marker, label=model)
     axes.set_yticks(range(len(names)), names)
-    axes.set(xlabel="PSNR to the full run at 22 of 50 calls, dB")
+    axes.set(xlabel=f"PSNR to the full run at {BUDGETS[0]} of {STEPS} calls, dB")
     axes.grid(axis="y", alpha=0.3)
     axes.legend(frameon=False)
     return encode_figure(figure)
+
+
+def _average(results: Results, nfe: int) -> dict[str, float]:
+    """By rule, the mean over the models that it runs on."""
+    means = {}
+    for name in next(iter(results.values()))[str(nfe)]:
+        values = [found[str(nfe)][name]["psnr_db"] for found in results.values()]
+        known = [value for value in values if value is not None]
+        means[name] = sum(known) / len(known) if known else 0.0
+    return means
 
 
 @click.command()
@@ -187,14 +208,12 @@ def main(
 ) -> None:
     torch.set_num_threads(threads)
     folder.mkdir(parents=True, exist_ok=True)
-    results: dict[str, Any] = {}
+    results: Results = {}
     for model in models:
-        file = folder / f"rules-{model}-{held_out}.json"
-        if not file.exists():
-            study = Study(folder, model, Samples(held_out=held_out), threads)
-            found = {str(nfe): study.measure_rules(nfe) + study.measure_policies(nfe) for nfe in BUDGETS}
-            file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        results[model] = json.loads(file.read_text(encoding="utf-8"))
+        study = Study(folder, model, Samples(held_out=held_out), threads)
+        for nfe in BUDGETS:
+            study.run(nfe)
+        results[model] = study.found
     for nfe in BUDGETS:
         click.echo(f"\n{nfe} of {STEPS} calls, PSNR in dB:\n\n{write_table(results, nfe)}", err=True)
     if picture:

@@ -80,8 +80,8 @@ class Request:
         expect("plan", self.plan, (Plan, str, os.PathLike, type(None)), "a Plan")
         expect("start", self.start, (Start, type(None)), "a Start")
         expect("schedule", self.schedule, (Mapping, type(None)), "arguments of set_timesteps by name")
-        expect("predictor", self.predictor, (str, Predictor, type(None)), "a name or a Predictor")
-        if isinstance(self.predictor, Predictor) and self.predictor.table is None:
+        expect("predictor", self.predictor, (str, Predictor, Callable, type(None)), "a name or a Predictor")
+        if isinstance(self.predictor, Predictor) and self.predictor.table is self.predictor.rule is None:
             Predictor.parse(str(self.predictor))
         self._choose_plan()
         Aim(self.min_psnr)

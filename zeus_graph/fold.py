@@ -4,7 +4,7 @@ import numpy as np
 
 from zeus_trt.zeus_graph.noise_grid import measure_program
 from zeus_trt.zeus_graph.plan import Plan
-from zeus_trt.zeus_graph.predictor import last_uses
+from zeus_trt.zeus_graph.predictor import Predictor, last_uses
 from zeus_trt.zeus_graph.prune import prune
 from zeus_trt.zeus_graph.row_table import Row, Sample, Source
 from zeus_trt.zeus_graph.sampling_program import SamplingProgram
@@ -31,7 +31,8 @@ def fold(solver: SolverProgram, plan: Plan) -> SamplingProgram:
     """
     plan.check_length(solver.num_evaluations)
     steps = plan.full_steps
-    matrices = _blocks(solver, plan, plan.rule.rows(plan, measure_program(plan.rule, solver)))
+    rows = plan.rule.rows(plan, measure_program(plan.rule, solver))
+    matrices = _blocks(solver, plan, rows)
     # A row over the solver's state, widened by zeros for the outputs that the state keeps besides.
     input_rows = [
         np.pad(solver.input_rows[step], (0, matrix.shape[1] - 1 - solver.input_rows[step].size))
@@ -46,9 +47,16 @@ def fold(solver: SolverProgram, plan: Plan) -> SamplingProgram:
         first_input=float(input_rows[0][0]),
         init_noise_sigma=solver.init_noise_sigma,
         plan=plan.steps,
-        predictor=plan.rule.to_json(),
+        predictor=_write_predictor(plan, rows),
         solver=solver.fingerprint,
     )
+
+
+def _write_predictor(plan: Plan, rows: tuple[Row | None, ...]) -> dict:
+    """The predictor as JSON data; the rows of a rule from another package, which a reader may not have."""
+    if plan.rule.rule is None:
+        return plan.rule.to_json()
+    return Predictor.from_table({step: row for step, row in enumerate(rows) if row}).to_json()
 
 
 def _blocks(solver: SolverProgram, plan: Plan, rows: tuple[Row | None, ...]) -> list[np.ndarray]:

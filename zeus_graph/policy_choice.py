@@ -9,6 +9,7 @@ from typing import Any
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph.counts import show
 from zeus_trt.zeus_graph.criteria import AdaptivePolicy, EasyCachePolicy, SadaPolicy
+from zeus_trt.zeus_graph.open_list import find_outside
 from zeus_trt.zeus_graph.plan import Plan
 from zeus_trt.zeus_graph.policy import OpenPolicy, Policy, PolicyMaker, StaticPolicy
 from zeus_trt.zeus_graph.row_policy import DriftPolicy
@@ -52,10 +53,10 @@ def read_policy(policy: str | PolicyMaker) -> PolicyMaker:
         return policy
     first, *others = policy.replace(" ", "").split(",")
     name, equals, value = first.partition("=")
-    if name not in POLICIES:
+    made: Any = POLICIES.get(name) or find_outside("policy", name)
+    if made is None:
         raise ZeusError(f"policy: got {show(name)}; expected one of {', '.join(POLICIES)}. Choose one of these.")
-    made = POLICIES[name]
-    settings = {made.setting: _read_number(policy, value)} if equals else {}  # type: ignore[attr-defined]
+    settings = {getattr(made, "setting", "threshold"): _read_number(policy, value)} if equals else {}
     for other in others:
         key, _, value = other.partition("=")
         number = _read_number(policy, value)

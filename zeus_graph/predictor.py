@@ -7,13 +7,14 @@ multiplies matrices by them.
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph.counts import show
+from zeus_trt.zeus_graph.open_list import find_outside
 from zeus_trt.zeus_graph.published_rules import CHEBYSHEV_MEMORY, PUBLISHED
 from zeus_trt.zeus_graph.row_table import Row, Sample, Source, parse_table, read_table, step_of, write_table
 from zeus_trt.zeus_graph.rules import INTERLEAVED, POLYNOMIALS, Skip, extrapolate
@@ -43,13 +44,16 @@ _NEEDS_ONE = ("reuse", "local-1", "x0", "residual")  # full steps; the other rul
 
 @dataclass(frozen=True)
 class Predictor:
-    """A rule by name, or an explicit table.
+    """A rule by name, an explicit table, or a rule of another package.
 
     Args:
-        name: One of ``PREDICTORS``, or ``table``.
+        name: One of ``PREDICTORS``, or ``table``; any name with ``rule``.
         abscissa: What linear-grid, lagrange-k and local-k measure distances in: ``index``,
             ``timestep`` or ``sigma``. The others ignore it; of rules over samples it is ``noise``.
         table: For ``table`` only: skipped step -> weights over past full steps, and over samples; a copy is kept.
+        rule: A function from the place of a skipped step (``rules.Skip``) to its row. Its attributes, where it has
+            them, say what it reads: ``memory`` the number of last full steps, ``reach`` that of other steps before, 4
+            and 3 by default, and ``abscissa`` what it measures in, ``index`` by default.
 
     Raises:
         ZeusError: The name or the abscissa is unknown, or the table has weights that are not finite, or on steps
@@ -59,8 +63,12 @@ class Predictor:
     name: str = "zeus"
     abscissa: str = "index"
     table: Mapping[int, Row] | None = None
+    rule: Callable[[Skip], Row] | None = None
 
     def __post_init__(self) -> None:
+        if self.rule is not None:
+            object.__setattr__(self, "abscissa", getattr(self.rule, "abscissa", "index"))
+            return
         if not isinstance(self.name, str) or self.name not in (*PREDICTORS, "table"):
             raise _refuse(self.name)
         if self.name in SAMPLE_RULES:
@@ -79,16 +87,20 @@ class Predictor:
             object.__setattr__(self, "table", read_table(self.table))
 
     @classmethod
-    def parse(cls, text: "str | Predictor") -> "Predictor":
-        """Reads a name such as ``zeus`` or ``lagrange-3@sigma``.
+    def parse(cls, text: "str | Predictor | Callable[[Skip], Row]") -> "Predictor":
+        """Reads a name such as ``zeus`` or ``lagrange-3@sigma``, that of an entry point, or a rule itself.
 
         Raises:
             ZeusError: The name or the abscissa is unknown.
         """
         if isinstance(text, Predictor):
             return text
+        if callable(text):
+            return cls(getattr(text, "__name__", type(text).__name__), rule=text)
         if not isinstance(text, str):
             raise _refuse(text)
+        if text not in PREDICTORS and (rule := find_outside("predictor", text)):
+            return cls(text, rule=rule)
         name, at, abscissa = text.partition("@")
         if name not in PREDICTORS or (at and (not _uses_grid(name) or abscissa not in ABSCISSAE)):
             raise _refuse(text)
@@ -102,12 +114,14 @@ class Predictor:
     @property
     def reach(self) -> int:
         """How many steps just before the last full one, or before the skipped one, it reads besides full steps."""
+        if self.rule is not None:
+            return getattr(self.rule, "reach", 3)
         return {"local-3": 2, "adams-bashforth-2": 2, "foca": 2, "adams-bashforth-3": 3}.get(self.name, 1)
 
     @property
     def memory(self) -> int:
         """How many of the last full steps it reads, at most."""
-        return CHEBYSHEV_MEMORY if self.name == "chebyshev" else 4
+        return CHEBYSHEV_MEMORY if self.name == "chebyshev" else getattr(self.rule, "memory", 4)
 
     @property
     def reads_samples(self) -> bool:
@@ -153,6 +167,8 @@ class Predictor:
         skip = Skip(step, letter, full_steps, grid, count)
         if self.table is not None:
             return self._table_row(skip)
+        if self.rule is not None:
+            return read_table({step: self.rule(skip)})[step]
         if self.name == "reuse" or (self.name in INTERLEAVED and skip.letter == "R"):
             return {skip.t: 1.0}
         if len(skip.full_steps) < 2 and self.name not in _NEEDS_ONE:
@@ -196,7 +212,7 @@ class Predictor:
         return cls.parse(file.name) if file.rows is None else cls(file.name, table=parse_table(file.rows))
 
     def __str__(self) -> str:
-        return f"{self.name}@{self.abscissa}" if _uses_grid(self.name) else self.name
+        return f"{self.name}@{self.abscissa}" if _uses_grid(self.name) and self.rule is None else self.name
 
 
 def _uses_grid(name: str) -> bool:

@@ -19,6 +19,8 @@ from zeus_trt.runtime.request import check_run
 from zeus_trt.zeus_graph import PRESETS, Plan, choose_plan, load_plan
 from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
 from zeus_trt.zeus_graph.plan_choice import Planner
+from zeus_trt.zeus_graph.policy import PolicyMaker
+from zeus_trt.zeus_graph.policy_choice import read_policy
 
 NUM_LABELLED = 8
 """Images of a bundle or a bare model by default; a pipeline makes one per prompt."""
@@ -34,6 +36,7 @@ class RunOptions:
             predictor.
         window, preset: As in ``choose_plan``.
         predictor: The rule that fills skipped steps; by default ``zeus``, or a calibrated plan's own.
+        policy: As in ``Request``: decides at run time which steps are full.
         steps: Solver steps.
         num_images: How many, and no fewer than prompts or labels, which take turns; by default ``NUM_LABELLED``, of a
             pipeline one per prompt.
@@ -48,12 +51,15 @@ class RunOptions:
     window: str | None = None
     preset: str | None = None
     predictor: str | None = None
+    policy: str | PolicyMaker | None = None
     steps: int = 50
     num_images: int | None = None
     compare_full: bool = False
 
     def __post_init__(self) -> None:
         self.make_planner()
+        if self.policy is not None:
+            read_policy(self.policy)
         is_preset = isinstance(self.plan, str) and self.plan in PRESETS
         if self.plan is not None and not is_preset:
             object.__setattr__(self, "plan", load_plan(self.plan))
@@ -123,11 +129,12 @@ def run_model(
     check_run(asked.steps, count, seed)
     check_kind(output, is_video=isinstance(workload, PipelineWorkload) and workload.makes_videos)
     made = []
-    for file, wanted in zip(files, (asked.make_planner(), choose_plan(ratio=0)), strict=False):
+    runs = ((asked.make_planner(), asked.policy), (choose_plan(ratio=0), None))
+    for file, (wanted, policy) in zip(files, runs, strict=False):
         with progress() if progress else nullcontext() as bar:
             sample = workload.sample(
                 wanted, range(count), num_steps=asked.steps, backend=backend, mode=options.get("mode") or "auto",
-                on_call=None if bar is None else bar.update,
+                on_call=None if bar is None else bar.update, policy=policy,
             )  # fmt: skip
         write_media(sample.images, file)
         made.append(Made(file, sample.report))

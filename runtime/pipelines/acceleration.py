@@ -86,7 +86,7 @@ def accelerate(
             f"pipeline: got a {type(pipeline).__name__} with {', '.join(parts) or 'no components'}; "
             "expected a diffusers pipeline with a scheduler and a denoiser. Accelerate a pipeline that has them."
         )
-    expect("predictor", asked.get("predictor"), (str, Predictor, type(None)), "a name or a Predictor")
+    expect("predictor", asked.get("predictor"), (str, Predictor, Callable, type(None)), "a name or a Predictor")
     drift_threshold, policy = asked.pop("drift_threshold", None), asked.pop("policy", None)
     expect("engine", engine, (Session, str, Path, Bundle, type(None)), "a bundle or a Session")
     check_threshold(drift_threshold)
