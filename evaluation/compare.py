@@ -9,6 +9,7 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.comparison import Comparison
 from zeus_trt.evaluation.options import MeasureOptions
 from zeus_trt.evaluation.perceptual import explain_absence
+from zeus_trt.evaluation.quality import name_metric
 from zeus_trt.evaluation.report import write_report
 from zeus_trt.evaluation.runner import Runner
 from zeus_trt.evaluation.subject import EAGER, Subject
@@ -90,7 +91,7 @@ def _summarize(
         "timed_images": len(options.timed),
         "rounds": options.rounds,
         "command": command,
-        "metrics": list(options.metrics),
+        "metrics": [name_metric(metric) for metric in options.metrics],
         "eager_samples": next((len(record.latents) for record in untimed.values()), options.num_images),
         "has_eager_reference": options.reference and EAGER in subject.backends,
     }

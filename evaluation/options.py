@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from zeus_trt.evaluation.quality import METRICS, check_metrics
+from zeus_trt.evaluation.quality import METRICS, Metric, check_metrics
 
 
 @dataclass(frozen=True)
@@ -12,7 +12,7 @@ class MeasureOptions:
     Args:
         num_images: Samples 0 .. num_images - 1, run as one batch.
         rounds: Timed runs of each variant.
-        metrics: Of ``METRICS``.
+        metrics: Of ``METRICS``, of other packages, or functions.
         reference: Measure against the full run of the eager model too, where there is one.
         trajectories: Measure the error after every step too, for the report.
         timed_images: Time runs of the first few samples only, so that rounds are short; all by default.
@@ -23,7 +23,7 @@ class MeasureOptions:
 
     num_images: int = 8
     rounds: int = 3
-    metrics: tuple[str, ...] = METRICS
+    metrics: tuple[Metric, ...] = METRICS
     reference: bool = True
     trajectories: bool = True
     timed_images: int | None = None

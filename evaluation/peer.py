@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.zeus_graph.criteria import AdaptivePolicy, SadaPolicy
+from zeus_trt.zeus_graph.criteria import AdaptivePolicy, EasyCachePolicy, SadaPolicy
 from zeus_trt.zeus_graph.policy import PolicyMaker
 
 PEERS: dict[str, tuple[float, ...]] = {
@@ -18,6 +18,7 @@ PEERS: dict[str, tuple[float, ...]] = {
     "cache-dit": (0.08, 0.24),
     "adaptive-diffusion": (0.01, 0.05),
     "sada": (2, 4),
+    "easycache": (0.05, 0.2),
     "deepcache": (3,),
     "teacache": (0.2,),
 }
@@ -32,6 +33,7 @@ ABSENT = {
 
 _POLICIES: dict[str, Callable[[float], PolicyMaker]] = {
     "adaptive-diffusion": lambda value: partial(AdaptivePolicy, threshold=value),
+    "easycache": lambda value: partial(EasyCachePolicy, threshold=value),
     "sada": lambda value: partial(SadaPolicy, interval=int(value)),
 }
 

@@ -115,11 +115,9 @@ class PipelineWorkload(Workload):
         """Makes the samples of these numbers, as one batch; ``options`` are those of ``accelerate``.
 
         Raises:
-            ZeusError: A backend without a bundle, another mode than the pipeline's own loop, a policy, arguments that
-                the pipeline refuses, and as ``accelerate``.
+            ZeusError: A backend without a bundle, another mode than the pipeline's own loop, arguments that the
+                pipeline refuses, and as ``accelerate``.
         """
-        if options.pop("policy", None):
-            raise ZeusError("policy: got one for a pipeline, whose loop is its own; expected a bundle. Leave it out.")
         if mode not in ("auto", "step"):
             raise ZeusError(
                 f"mode: got {mode!r} for a pipeline, which has its own loop; expected auto or step. Change it."

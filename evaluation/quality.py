@@ -1,14 +1,20 @@
 """How far samples are from reference samples."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.perceptual import measure_fid, measure_lpips
+from zeus_trt.zeus_graph.open_list import find_outside
 
-METRICS = ("psnr", "ssim", "latent-error", "temporal", "lpips", "fid")
+Metric = str | Callable[[torch.Tensor, torch.Tensor], float]
+"""A name of ``METRICS``, the entry point of another package, or a function of images and their reference, both
+(batch, channels, height, width) in -1..1."""
+
+METRICS: tuple[Metric, ...] = ("psnr", "ssim", "latent-error", "temporal", "lpips", "fid")
 """Names of the metrics; temporal is measured on videos only, lpips and fid where their weights are on the machine."""
 
 _OTHERS = ("lpips=squeeze",)  # which are measured where they are asked for by name
@@ -27,6 +33,7 @@ class Quality:
         temporal_psnr_db: PSNR of the differences of neighbouring frames; None for images, and where all are equal.
         lpips: Mean LPIPS, of AlexNet unless ``lpips=squeeze`` was asked for.
         fid: FID between the two batches.
+        others: Metrics from elsewhere, by name.
     """
 
     latent_error: float | None = None
@@ -35,14 +42,20 @@ class Quality:
     temporal_psnr_db: float | None = None
     lpips: float | None = None
     fid: float | None = None
+    others: Mapping[str, float] = field(default_factory=dict)
 
 
 UNMEASURED = Quality()
 
 
-def check_metrics(metrics: tuple[str, ...]) -> None:
+def name_metric(metric: Metric) -> str:
+    """The name of a metric."""
+    return metric if isinstance(metric, str) else getattr(metric, "__name__", type(metric).__name__)
+
+
+def check_metrics(metrics: tuple[Metric, ...]) -> None:
     """Raises ZeusError for an unknown metric, and for both kinds of LPIPS."""
-    if unknown := [name for name in metrics if name not in (*METRICS, *_OTHERS)]:
+    if unknown := [one for one in metrics if one not in (*METRICS, *_OTHERS) and not _find_other(one)]:
         raise ZeusError(
             f"metric: got {unknown[0]!r}; expected some of {', '.join((*METRICS, *_OTHERS))}. Choose among these."
         )
@@ -55,7 +68,7 @@ def measure_quality(
     reference_latents: torch.Tensor,
     images: torch.Tensor,
     reference: torch.Tensor,
-    metrics: tuple[str, ...] = METRICS,
+    metrics: tuple[Metric, ...] = METRICS,
 ) -> Quality:
     """Measures a batch against its reference.
 
@@ -64,7 +77,7 @@ def measure_quality(
         reference_latents: Of the same shape.
         images: (batch, channels, height, width) or (batch, frames, channels, height, width), in -1..1.
         reference: Of the same shape.
-        metrics: Which, of ``METRICS``.
+        metrics: Which.
 
     Raises:
         ZeusError: The images have another size than their reference, or an unknown metric.
@@ -83,7 +96,18 @@ def measure_quality(
         "lpips=squeeze": ("lpips", lambda: measure_lpips(frames, reference_frames, "lpips=squeeze")),
         "fid": ("fid", lambda: measure_fid(frames, reference_frames)),
     }  # fmt: skip
-    return Quality(**{field: measure() for field, measure in (measures[name] for name in metrics)})
+    known = [measures[metric] for metric in metrics if isinstance(metric, str) and metric in measures]
+    others = {name_metric(one): make for one in metrics if (make := _find_other(one))}
+    return Quality(
+        **{name: measure() for name, measure in known},
+        others={name: float(make(frames, reference_frames)) for name, make in others.items()},
+    )
+
+
+def _find_other(metric: Metric) -> Callable[[torch.Tensor, torch.Tensor], float] | None:
+    if callable(metric):
+        return metric
+    return None if metric in (*METRICS, *_OTHERS) else find_outside("metric", metric)
 
 
 def measure_psnr(images: torch.Tensor, reference: torch.Tensor) -> float:

@@ -177,10 +177,14 @@ class Row:
                 flat |= {f"{name}_{end}": value and value[end] for end in ("min", "max", "low", "high")}
             elif name.startswith("to_"):
                 prefix = "" if name == "to_full" else name.removeprefix("to_") + "_"
-                flat |= {prefix + metric: figure for metric, figure in value.items()}
+                flat |= {prefix + metric: figure for metric, figure in _flatten(value).items()}
             else:
                 flat[name] = value
         return flat
+
+
+def _flatten(quality: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in quality.items() if name != "others"} | quality["others"]
 
 
 def _show(value: float | None, style: str) -> str:
@@ -194,6 +198,10 @@ def _show_times(style: str, row: Row) -> str:
 
 def _show_part(name: str, row: Row) -> str:
     return f"{row.times.parts_ms.get(name, 0.0):.0f}" if row.times else ""
+
+
+def _show_other(name: str, row: Row) -> str:
+    return _show(row.to_full.others.get(name), ".4g")
 
 
 def _show_nfe(row: Row) -> str:
@@ -212,6 +220,7 @@ def list_columns(rows: Sequence[Row]) -> list[Column]:
     """All columns of a comparison, with one for every other part of a pipeline."""
     parts = dict.fromkeys(name for row in rows if row.times for name in row.times.parts_ms)
     names = {name: {"vae": "decoder (vae)"}.get(name, name.replace("_", " ")) for name in parts}
+    others = dict.fromkeys(name for row in rows for name in row.to_full.others)
     run_bound = Column("run bound", "x", lambda row: _show(row.run_bound, ".2f"), SPEED, 3)
     return [
         Column("", "", lambda row: row.label, WHICH),
@@ -240,6 +249,7 @@ def list_columns(rows: Sequence[Row]) -> list[Column]:
         Column("frames", "dB", lambda row: _show(row.to_full.temporal_psnr_db, ".1f"), QUALITY, 5, optional=True),
         Column("LPIPS", "0 = equal", lambda row: _show(row.to_full.lpips, ".4f"), QUALITY, 5, optional=True),
         Column("FID", "0 = equal", lambda row: _show(row.to_full.fid, ".2f"), QUALITY, 5, optional=True),
+        *(Column(name, "", partial(_show_other, name), QUALITY) for name in others),
         Column("PSNR to eager", "dB", lambda row: "" if row.backend == EAGER else _show_psnr(row, row.to_eager),
                QUALITY, 5, optional=True),
         Column("PSNR to most steps", "dB", lambda row: _show_psnr(row, row.to_longest), QUALITY, 5, optional=True),

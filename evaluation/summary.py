@@ -7,7 +7,7 @@ from statistics import median
 
 from zeus_trt.evaluation.options import MeasureOptions
 from zeus_trt.evaluation.pipeline_workload import EAGER
-from zeus_trt.evaluation.quality import UNMEASURED, Quality, measure_psnr, measure_quality
+from zeus_trt.evaluation.quality import UNMEASURED, Metric, Quality, measure_psnr, measure_quality
 from zeus_trt.evaluation.row import SPREAD_LIMIT, Row, Speedup, Times
 from zeus_trt.evaluation.timing import Run, pair_runs
 from zeus_trt.evaluation.variant_cache import Record
@@ -195,7 +195,7 @@ def _measure_each(record: Record, full: Record) -> tuple[float | None, ...]:
     return tuple(psnr if isfinite(psnr) else None for psnr in found)
 
 
-def _measure(record: Record, reference: Record | None, metrics: tuple[str, ...]) -> Quality:
+def _measure(record: Record, reference: Record | None, metrics: tuple[Metric, ...]) -> Quality:
     if reference is None:
         return UNMEASURED
     few = len(reference.latents)  # the eager model may have made the first samples only

@@ -60,7 +60,7 @@ class Variant:
             "plan": str(setting.plan),
             "num_steps": setting.num_steps,
             "predictor": setting.predictor.to_json(),
-            "solver": setting.solver,
+            "solver": getattr(setting.solver, "__name__", setting.solver),
             "backend": setting.backend,
             "mode": setting.mode,
             "peer": str(self.peer) if self.peer else None,

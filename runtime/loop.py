@@ -10,8 +10,10 @@ from zeus_trt.runtime.calls import ModelCall
 from zeus_trt.runtime.denoiser import Denoiser
 from zeus_trt.runtime.steppers import SchedulerStepper, Step, Stepper
 from zeus_trt.zeus_graph import Plan, StaticPolicy
+from zeus_trt.zeus_graph.noise_grid import measure_scheduler
 from zeus_trt.zeus_graph.policy import PolicyMaker
-from zeus_trt.zeus_graph.trace import prepare, read_sigmas
+from zeus_trt.zeus_graph.policy_choice import settle_plan
+from zeus_trt.zeus_graph.trace import prepare
 
 
 def run(denoiser: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], stepper: Stepper) -> torch.Tensor:
@@ -73,7 +75,8 @@ def start_stepper(
     scheduler = prepare(scheduler, num_steps, first, {**(schedule or {}), "device": noise.device})
     times = [float(timestep) for timestep in scheduler.timesteps[first:].tolist()]
     plan.check_length(len(times))
-    grid = read_sigmas(scheduler, times, first) if plan.rule.abscissa == "sigma" else times
+    plan = settle_plan(make_policy, plan)
+    grid = measure_scheduler(plan.rule, scheduler, times, first)
     latents = noise * (getattr(scheduler, "init_noise_sigma", 1.0) if begin is None else 1.0)
     return SchedulerStepper(scheduler, latents, make_policy(plan, grid), begin=first, **options)
 

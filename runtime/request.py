@@ -16,6 +16,7 @@ from zeus_trt.runtime.start import Start
 from zeus_trt.zeus_graph import Plan, Predictor, SolverProgram, choose_plan, counts
 from zeus_trt.zeus_graph.plan_choice import Planner, lay_plan
 from zeus_trt.zeus_graph.policy import PolicyMaker
+from zeus_trt.zeus_graph.policy_choice import read_policy, settle_plan
 from zeus_trt.zeus_graph.window import Window
 
 _IMAGES = ("batch", "num_images")
@@ -46,8 +47,9 @@ class Request:
         start: A picture to begin with, for image to image and inpainting.
         schedule: More arguments of the scheduler's ``set_timesteps``: ``sigmas``, ``timesteps``, ``mu`` ...
         drift_threshold: Measure drift; a step after one whose drift is above this is full too. Infinity only measures.
-        policy: Makes what decides at run time which steps are full, such as ``zeus_graph.criteria.AdaptivePolicy``,
-            instead of the plan; a plan with every step full leaves it the choice.
+        policy: What decides at run time, for every row, which steps are full: a name as ``read_policy`` takes it, such
+            as ``easycache=0.05``, or what makes the policy of a plan. A criterion decides instead of the plan, and has
+            a predictor of its own.
 
     Raises:
         ZeusError: A setting of another kind, out of range, or beside one that it excludes. Tensors are checked later,
@@ -71,15 +73,15 @@ class Request:
     start: Start | None = None
     schedule: Mapping[str, Any] | None = None
     drift_threshold: float | None = None
-    policy: PolicyMaker | None = None
+    policy: str | PolicyMaker | None = None
 
     def __post_init__(self) -> None:
         expect("conditioning", self.conditioning, Mapping, "tensors by name")
         expect("plan", self.plan, (Plan, str, os.PathLike, type(None)), "a Plan")
         expect("start", self.start, (Start, type(None)), "a Start")
         expect("schedule", self.schedule, (Mapping, type(None)), "arguments of set_timesteps by name")
-        expect("predictor", self.predictor, (str, Predictor, type(None)), "a name or a Predictor")
-        if isinstance(self.predictor, Predictor) and self.predictor.table is None:
+        expect("predictor", self.predictor, (str, Predictor, Callable, type(None)), "a name or a Predictor")
+        if isinstance(self.predictor, Predictor) and self.predictor.table is self.predictor.rule is None:
             Predictor.parse(str(self.predictor))
         self._choose_plan()
         check_floor(self.min_psnr, self.says_plan)
@@ -91,7 +93,8 @@ class Request:
             raise ZeusError(f"schedule: got {wrong[0]!r}; expected other arguments of set_timesteps. Leave it out.")
         object.__setattr__(self, "seed", read_seed(self.seed))
         check_threshold(self.drift_threshold)
-        expect("policy", self.policy, (Callable, type(None)), "a function that makes a policy of a plan")
+        if self.policy is not None:
+            object.__setattr__(self, "policy", read_policy(self.policy))
         if self.policy and self.drift_threshold is not None:
             raise ZeusError("drift_threshold: got one beside a policy; expected one of them. Leave the other out.")
         guidance = _choose_guidance(self.guidance, self.guidance_scale, self.negative)
@@ -119,6 +122,7 @@ class Request:
         """
         given = self.plan if isinstance(self.plan, Plan) else None
         plan = given.with_predictor(self.predictor) if given else lay_plan(self._choose_plan(), count(), program)
+        plan = settle_plan(self.policy, plan) if self.policy else plan
         settled = dict.fromkeys(("ratio", "window", "preset", "min_psnr", "predictor")) | {
             "schedule": self.schedule or {}
         }
@@ -131,6 +135,7 @@ class SettledRequest(Request):
     plan: Plan
     guidance: Guidance
     schedule: Mapping[str, Any]
+    policy: PolicyMaker | None
 
 
 def check_count(name: str, value: Any, least: int) -> None:

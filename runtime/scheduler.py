@@ -1,11 +1,12 @@
 """The diffusers scheduler of a bundle: its update rule is the solver of step mode."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError
+from zeus_trt.zeus_graph.open_list import find_outside
 
 _THING = "scheduler"
 _ADVICE = "Save the scheduler again."
@@ -88,16 +89,23 @@ def _refuse(reason: str) -> ZeusError:
     )
 
 
-def make_scheduler(config: Mapping[str, Any], solver: str) -> Any:
+def make_scheduler(config: Mapping[str, Any], solver: str | Callable[[Mapping[str, Any]], Any]) -> Any:
     """Makes another solver for the checkpoint whose scheduler has ``config``: same noise schedule.
 
     Args:
         config: The checkpoint's scheduler config, with its ``_class_name``.
-        solver: One of ``SOLVERS``.
+        solver: One of ``SOLVERS``, the entry point of another package, or a function from that config to a scheduler.
 
     Raises:
-        ZeusError: An unknown solver, one that has no form for flow matching, or a missing diffusers.
+        ZeusError: An unknown solver, one that has no form for flow matching or makes no scheduler, or a missing
+            diffusers.
     """
+    make = solver if callable(solver) else None if solver in SOLVERS else find_outside("solver", solver)
+    if make is not None:
+        made = make(config)
+        if not all(hasattr(made, name) for name in ("set_timesteps", "step")):
+            raise ZeusError(f"solver: got {type(made).__name__}; expected a scheduler of diffusers. Change it.")
+        return made
     if solver not in SOLVERS:
         raise ZeusError(f"solver: got {solver!r}; expected default, {', '.join(SOLVERS)}. Choose one of these.")
     name, changes = SOLVERS[solver]

@@ -20,7 +20,7 @@ from zeus_trt.runtime.request import SettledRequest, expect
 from zeus_trt.runtime.solver import Solver
 from zeus_trt.runtime.start import Start, add_noise, keep_outside
 from zeus_trt.runtime.steppers import Blend, ProgramStepper, SchedulerStepper, Step, Stepper
-from zeus_trt.zeus_graph.policy import choose_policy
+from zeus_trt.zeus_graph.policy_choice import choose_policy
 from zeus_trt.zeus_graph.sampling_program import SamplingProgram
 
 _EMBEDDED = "guidance"  # diffusers' name of the input that reads the scale

@@ -3,8 +3,9 @@
 from zeus_trt.zeus_graph.fold import fold
 from zeus_trt.zeus_graph.plan import PRESETS, Plan
 from zeus_trt.zeus_graph.plan_choice import choose_plan, load_plan
-from zeus_trt.zeus_graph.policy import DriftPolicy, OpenPolicy, Policy, StaticPolicy
+from zeus_trt.zeus_graph.policy import OpenPolicy, Policy, StaticPolicy
 from zeus_trt.zeus_graph.predictor import PREDICTORS, Predictor
+from zeus_trt.zeus_graph.row_policy import DriftPolicy
 from zeus_trt.zeus_graph.sampling_program import SamplingProgram
 from zeus_trt.zeus_graph.solver_program import SolverProgram
 from zeus_trt.zeus_graph.trace import UntraceableError, trace

@@ -8,19 +8,15 @@ while not done:
         output = policy.predict(step)
 """
 
-import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Protocol
 
 import torch
 
-from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph.plan import Plan
 from zeus_trt.zeus_graph.predictor import last_uses
-
-_KEPT_FULL = 4  # lagrange-4 reads no more
+from zeus_trt.zeus_graph.row_table import Row, Sample, Source, step_of
 
 
 class Policy(Protocol):
@@ -38,8 +34,9 @@ class Policy(Protocol):
     def see(self, step: int, latents: torch.Tensor) -> None:
         """Sees the sample before ``step``, (batch, ...), once and before all else of that step.
 
-        A policy that decides by samples does so here, and writes its letter into ``plan``; it keeps copies only. A
-        pipeline's own loop does not call it.
+        A policy that decides by samples does so here, and writes its letter into ``plan``; it keeps copies only. In a
+        pipeline such a policy has the attribute ``decides = True``, and sees what the scheduler made at the step
+        before; others see the sample that the scheduler is given.
         """
 
     def is_full(self, step: int) -> bool:
@@ -47,6 +44,8 @@ class Policy(Protocol):
 
     def take(self, step: int, output: torch.Tensor) -> torch.Tensor | None:
         """Takes the denoiser's output at a full step, any shape, floating point; a copy is kept if need be.
+
+        A policy that decides by row overwrites the rows that skip this step.
 
         Returns:
             The drift, where it is measured and the step follows skipped ones: the relative distance between the output
@@ -82,7 +81,9 @@ class StaticPolicy:
         self._step = 0
 
     def see(self, step: int, latents: torch.Tensor) -> None:
-        """Samples decide nothing here."""
+        """Keeps a copy of the sample if a prediction will read it."""
+        if Sample(step) in self._last_use:
+            self._kept[Sample(step)] = latents.clone()
 
     def is_full(self, step: int) -> bool:
         """Whether the denoiser must run at ``step``."""
@@ -100,7 +101,7 @@ class StaticPolicy:
     def predict(self, step: int) -> torch.Tensor:
         """Returns the predicted output of a skipped step, a tensor that the caller may overwrite."""
         self._advance(step, full=False)
-        output = _combine(self._rows[step] or {}, self._kept)
+        output = combine(self._rows[step] or {}, self._kept)
         if step in self._last_use:
             self._kept[step] = output.clone()
         self._kept = {source: kept for source, kept in self._kept.items() if self._last_use[source] > step}
@@ -116,18 +117,18 @@ class StaticPolicy:
 
     def _forget(self, step: int) -> None:
         """Begins anew at ``step``."""
-        self._kept.clear()
+        self._kept = {source: kept for source, kept in self._kept.items() if source == Sample(step)}
         self.plan = self.plan.with_full(step + 1)
         for later, row in enumerate(self._rows):
-            if row and later > step > min(row):
+            if row and later > step > min(map(step_of, row)):
                 self.plan = self.plan.with_full(later)
 
 
 class OpenPolicy:
     """A plan whose steps ahead may be made full at any time, such as where another expert takes over.
 
-    It keeps up to six outputs, eight for local-3, of one shape. Where an output has another shape it begins anew, and
-    the next step is full too: one output makes no line.
+    It keeps up to six outputs (more for rules that read more), of one shape, and samples where the rule reads them.
+    Where an output has another shape it begins anew, and the next step is full too: one output makes no line.
 
     Args:
         plan: The plan, with its predictor.
@@ -141,25 +142,25 @@ class OpenPolicy:
         plan.rule.rows(plan, grid)
         self.plan = plan
         self._grid = None if grid is None else [*grid, grid[-1]]
-        self._kept: dict[int, torch.Tensor] = {}
-        self._full: deque[int] = deque(maxlen=_KEPT_FULL)  # steps that were
+        self._kept: dict[Source, torch.Tensor] = {}
+        self._full: deque[int] = deque(maxlen=plan.rule.memory)  # steps that were
 
     def see(self, step: int, latents: torch.Tensor) -> None:
-        """Samples decide nothing here."""
+        """Keeps a copy of the sample if predictions may read it."""
+        if self.plan.rule.reads_samples:
+            self._kept[Sample(step)] = latents.clone()
 
     def is_full(self, step: int) -> bool:
         """Whether the denoiser must run at ``step``."""
         return self.plan.is_full(step)
 
-    def take(self, step: int, output: torch.Tensor) -> torch.Tensor | None:
+    def take(self, step: int, output: torch.Tensor) -> None:
         """Takes the output of a full step, of any shape."""
         if any(kept.shape != output.shape for kept in self._kept.values()):
-            self._kept.clear()
+            self._kept = {source: kept for source, kept in self._kept.items() if source == Sample(step)}
             self._full.clear()
             self.plan = self.plan.with_full(step + 1)
-        drift = self._measure(step, output)
         self._keep(step, output.clone())
-        return drift
 
     def predict(self, step: int) -> torch.Tensor:
         """Returns the predicted output of a skipped step, a tensor that the caller may overwrite."""
@@ -167,73 +168,20 @@ class OpenPolicy:
         self._keep(step, output.clone())
         return output
 
-    def _measure(self, step: int, output: torch.Tensor) -> torch.Tensor | None:
-        return None
-
     def _fill(self, step: int, letter: str) -> torch.Tensor:
-        return _combine(self.plan.rule.row(step, letter, tuple(self._full), self._grid), self._kept)
+        return combine(self.plan.rule.row(step, letter, tuple(self._full), len(self.plan), self._grid), self._kept)
 
     def _keep(self, step: int, output: torch.Tensor) -> None:
         self._kept[step] = output
         if self.plan.is_full(step):
             self._full.append(step)
         reach, t = self.plan.rule.reach, self._full[-1]
-        needed = {*self._full, *range(t - reach, t), *range(step - reach + 1, step + 1)}
+        needed = {*self._full, *range(t - reach, t), *range(step - reach + 1, step + 1), *map(Sample, self._full)}
         self._kept = {source: kept for source, kept in self._kept.items() if source in needed}
 
 
-class DriftPolicy(OpenPolicy):
-    """Compares, at each full step after skipped ones, the output with its prediction.
-
-    A step whose drift is above the threshold makes the next step full too, if it was to be skipped, and the rest of
-    its block alternates anew.
-
-    Args:
-        plan: The plan, with its predictor.
-        grid: Abscissa of every step, or None.
-        threshold: Relative distance; infinity measures only, a smaller one waits for the device at each such step.
-
-    Raises:
-        ZeusError: A predictor that has rows for one plan only, or cannot fill the plan.
-    """
-
-    def __init__(self, plan: Plan, grid: Sequence[float] | None = None, threshold: float = math.inf):
-        if plan.rule.table is not None:
-            raise ZeusError(
-                "drift_threshold: got a predictor table, which says nothing at full steps; expected a rule such as "
-                "zeus. Leave drift_threshold out."
-            )
-        super().__init__(plan, grid)
-        self._threshold = threshold
-
-    def _measure(self, step: int, output: torch.Tensor) -> torch.Tensor | None:
-        if not self._full or self.plan.is_full(step - 1):
-            return None
-        letter = "X" if (step - self._full[-1]) % 2 == 1 and len(self._full) > 1 else "R"
-        drift = ((output - self._fill(step, letter)).norm() / output.norm()).float()
-        if math.isfinite(self._threshold) and float(drift) > self._threshold:
-            self.plan = self.plan.with_full(step + 1)
-        return drift
-
-
-def choose_policy(drift_threshold: float | None = None, is_open: bool = False) -> PolicyMaker:
-    """Makes what makes the policies of a run.
-
-    Args:
-        drift_threshold: Measure drift; a step after one whose drift is above this is full too.
-        is_open: Whether steps ahead may become full for other reasons.
-    """
-    if drift_threshold is not None:
-        return partial(DriftPolicy, threshold=drift_threshold)
-    return _make_open if is_open else StaticPolicy
-
-
-def _make_open(plan: Plan, grid: Sequence[float] | None) -> Policy:
-    return OpenPolicy(plan, grid) if plan.rule.table is None else StaticPolicy(plan, grid)
-
-
-def _combine(row: Mapping[int, float], outputs: Mapping[int, torch.Tensor]) -> torch.Tensor:
-    """The weighted sum of outputs, a new tensor."""
+def combine(row: Row, outputs: Mapping[Source, torch.Tensor]) -> torch.Tensor:
+    """The weighted sum of outputs and samples, a new tensor."""
     (source, weight), *others = row.items()
     combined = outputs[source] * weight
     for source, weight in others:

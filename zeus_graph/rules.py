@@ -7,9 +7,10 @@ j = 1, 2, ... counts the skipped steps after t.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.zeus_graph.row_table import Row
+from zeus_trt.zeus_graph.row_table import Row, Source
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,8 @@ class Skip:
     step: int
     letter: str
     full_steps: Sequence[int]  # all full steps before it, in order
-    grid: Sequence[float]  # abscissa of every step
+    grid: Sequence[Any]  # abscissa of every step
+    count: int  # evaluations of the whole trajectory
 
     @property
     def t(self) -> int:
@@ -48,35 +50,44 @@ class Skip:
         return spacing
 
 
-def _line(t: int, other: int, slope: float = 1.0) -> Row:
+def draw_line(t: int, other: int, slope: float = 1.0) -> Row:
+    """psi_t + slope (psi_t - psi_other)."""
     return {t: 1.0 + slope, other: -slope}
+
+
+def add_terms(*terms: tuple[Source, float]) -> Row:
+    """The row of a sum whose terms may read the same output twice; zeros are left out."""
+    row: dict[Source, float] = {}
+    for source, weight in terms:
+        row[source] = row.get(source, 0.0) + weight
+    return {source: weight for source, weight in row.items() if weight}
 
 
 def _zeus(skip: Skip) -> Row:
     """2 psi_t - q_t: q_t is the previous full output after two or more skips, else the one before t."""
     wide = skip.t - skip.previous > 2
-    return _line(skip.t, skip.previous if wide else skip.before)
+    return draw_line(skip.t, skip.previous if wide else skip.before)
 
 
 def _zeus_paper(skip: Skip) -> Row:
     """ZEUS eq. 1 and 4: 2 psi_t - psi_(t+1), one value for every extrapolated step of a block."""
-    return _line(skip.t, skip.before)
+    return draw_line(skip.t, skip.before)
 
 
 def _zeus_previous_full(skip: Skip) -> Row:
     """2 psi_t - psi_previous."""
-    return _line(skip.t, skip.previous)
+    return draw_line(skip.t, skip.previous)
 
 
 def _linear_grid(skip: Skip) -> Row:
     """psi_t + rho (psi_t - before_t), rho the ratio of the grid's spacings after and before t."""
     spacing = skip.measure("linear-grid", skip.before, skip.t)
-    return _line(skip.t, skip.before, (skip.grid[skip.t + 1] - skip.grid[skip.t]) / spacing)
+    return draw_line(skip.t, skip.before, (skip.grid[skip.t + 1] - skip.grid[skip.t]) / spacing)
 
 
 def extrapolate(skip: Skip) -> Row:
     """(j+1) psi_t - j before_t: the paper's predictor-only scheme, chained in closed form."""
-    return _line(skip.t, skip.before, float(skip.j))
+    return draw_line(skip.t, skip.before, float(skip.j))
 
 
 def _lagrange(skip: Skip, order: int) -> Row:

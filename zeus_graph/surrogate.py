@@ -6,6 +6,8 @@ from math import comb
 
 import numpy as np
 
+from zeus_trt.errors import ZeusError
+from zeus_trt.zeus_graph.noise_grid import measure_program
 from zeus_trt.zeus_graph.plan import Plan
 from zeus_trt.zeus_graph.predictor import Predictor, Row
 from zeus_trt.zeus_graph.solver_program import SolverProgram
@@ -173,5 +175,10 @@ def weigh_error(
 
 
 def list_rows(program: SolverProgram, plan: Plan) -> tuple[Row | None, ...]:
-    """The rows of the plan's predictor on the solver's grid."""
-    return plan.rule.rows(plan, program.sigmas if plan.rule.abscissa == "sigma" else program.timesteps)
+    """The rows of the plan's predictor on the solver's grid; raises ZeusError for one that reads samples."""
+    if plan.rule.reads_samples:
+        raise ZeusError(
+            f"predictor {plan.rule}: got one that reads samples; expected one over outputs, all that is recorded. "
+            "Measure it by a comparison."
+        )
+    return plan.rule.rows(plan, measure_program(plan.rule, program))

@@ -253,6 +253,16 @@ def _first_difference(prepared: Any, program: SolverProgram) -> tuple[_Run, int,
     return None
 
 
+def read_scales(prepared: Any, begin: int = 0) -> list[float]:
+    """By evaluation from ``begin`` on, the factor from sample to model input; read on a copy of the scheduler."""
+    run, scales = _Run(prepared, begin), []
+    with torch.inference_mode():
+        for i in range(len(run.timesteps)):
+            scales.append(float(run.scale(i, torch.ones(1, 1, 1, 1))))
+            run.step(i, torch.zeros(1, 1, 1, 1), torch.ones(1, 1, 1, 1))
+    return scales
+
+
 def _tensors(value: Any, seen: set[int] | None = None) -> Iterator[torch.Tensor]:
     """Every distinct tensor that an object holds, through lists, tuples, dicts, deques and objects."""
     seen = set() if seen is None else seen

@@ -21,6 +21,8 @@ from zeus_trt.runtime.request import check_run
 from zeus_trt.zeus_graph import PRESETS, Plan, choose_plan, load_plan
 from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
 from zeus_trt.zeus_graph.plan_choice import Planner
+from zeus_trt.zeus_graph.policy import PolicyMaker
+from zeus_trt.zeus_graph.policy_choice import read_policy
 
 NUM_LABELLED = 8
 """Images of a bundle or a bare model by default; a pipeline makes one per prompt."""
@@ -37,6 +39,7 @@ class RunOptions:
         window, preset: As in ``choose_plan``.
         predictor: The rule that fills skipped steps; by default ``zeus``, or a calibrated plan's own.
         min_psnr: PSNR in dB to the full run, instead of all of these, as in ``Session.generate``.
+        policy: As in ``Request``: decides at run time which steps are full.
         steps: Solver steps.
         num_images: How many, and no fewer than prompts or labels, which take turns; by default ``NUM_LABELLED``, of a
             pipeline one per prompt.
@@ -52,6 +55,7 @@ class RunOptions:
     preset: str | None = None
     predictor: str | None = None
     min_psnr: float | None = None
+    policy: str | PolicyMaker | None = None
     steps: int = 50
     num_images: int | None = None
     compare_full: bool = False
@@ -60,6 +64,8 @@ class RunOptions:
         self.make_planner()
         given = (self.plan, self.ratio, self.window, self.preset, self.predictor)
         check_floor(self.min_psnr, any(value is not None for value in given))
+        if self.policy is not None:
+            read_policy(self.policy)
         is_named = isinstance(self.plan, str) and (self.plan in PRESETS or self.plan.startswith("prior:"))
         if self.plan is not None and not is_named:
             object.__setattr__(self, "plan", load_plan(self.plan))
@@ -131,8 +137,8 @@ def run_model(
     count = _count_images(asked.num_images, len(options.get("prompts") or options.get("labels") or ()), workload)
     check_run(asked.steps, count, seed)
     check_kind(output, is_video=isinstance(workload, PipelineWorkload) and workload.makes_videos)
-    floor = {"plan": None, "min_psnr": asked.min_psnr}
-    chosen = {"plan": asked.make_planner()} if asked.min_psnr is None else floor
+    planner = asked.make_planner() if asked.min_psnr is None else None
+    chosen = {"plan": planner, "min_psnr": asked.min_psnr, "policy": asked.policy}
     made = []
     for file, plan in zip(files, (chosen, {"plan": choose_plan(ratio=0)}), strict=False):
         with progress() if progress else nullcontext() as bar:

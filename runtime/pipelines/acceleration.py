@@ -29,7 +29,7 @@ from zeus_trt.runtime.session import Session
 from zeus_trt.runtime.steppers import Step
 from zeus_trt.zeus_graph import Plan, Predictor
 from zeus_trt.zeus_graph.counts import show
-from zeus_trt.zeus_graph.policy import choose_policy
+from zeus_trt.zeus_graph.policy_choice import choose_policy, read_policy
 
 __all__ = ["accelerate", "find_denoisers"]
 
@@ -65,8 +65,8 @@ def accelerate(
         on_call: Called after every call of the denoiser.
         **asked: ``plan`` (instead of ``ratio``, for runs of just that many evaluations), ``window``, ``preset`` and
             ``predictor``, as in ``choose_plan``; ``min_psnr`` instead of these, with an engine, as in
-            ``Session.generate``; ``drift_threshold``, as there: the report holds the drift, and a larger one makes a
-            step full; ``adapter``, the name of the bundle's adapter that the engine shall have.
+            ``Session.generate``; ``drift_threshold`` and ``policy``, as in ``Request``; ``adapter``, the name of the
+            bundle's adapter that the engine shall have.
 
     Returns:
         A ``with`` block of the proxy. After a run the proxy's ``report`` says what the run did, and its ``schedule``
@@ -90,8 +90,8 @@ def accelerate(
             f"pipeline: got a {type(pipeline).__name__} with {', '.join(parts) or 'no components'}; "
             "expected a diffusers pipeline with a scheduler and a denoiser. Accelerate a pipeline that has them."
         )
-    expect("predictor", asked.get("predictor"), (str, Predictor, type(None)), "a name or a Predictor")
-    drift_threshold = asked.pop("drift_threshold", None)
+    expect("predictor", asked.get("predictor"), (str, Predictor, Callable, type(None)), "a name or a Predictor")
+    drift_threshold, policy = asked.pop("drift_threshold", None), asked.pop("policy", None)
     expect("engine", engine, (Session, str, Path, Bundle, type(None)), "a bundle or a Session")
     if (adapter := asked.pop("adapter", None)) is not None:
         engine = _choose_adapter(engine, adapter)
@@ -101,7 +101,10 @@ def accelerate(
     choice = PlanChoice.read(ratio=ratio, **asked)
     if asked.get("min_psnr") is not None and engine is None:
         raise refuse_floor()
-    begin = functools.partial(PipelineRun, choose_policy(drift_threshold, is_open=True), on_step, on_call)
+    if policy is not None and drift_threshold is not None:
+        raise ZeusError("drift_threshold: got one beside a policy; expected one of them. Leave the other out.")
+    make_policy = choose_policy(drift_threshold, is_open=True) if policy is None else read_policy(policy)
+    begin = functools.partial(PipelineRun, make_policy, on_step, on_call)
     return _Block(_Accelerated(pipeline, scheduler, choice, begin), engine, check)
 
 

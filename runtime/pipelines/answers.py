@@ -129,3 +129,8 @@ def _blank(tensor: torch.Tensor) -> torch.Tensor:
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().clone(memory_format=torch.contiguous_format)
+
+
+def widen(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, float32 where it has half precision."""
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor

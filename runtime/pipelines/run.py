@@ -1,62 +1,24 @@
 """One run of a diffusers pipeline, its denoiser's output predicted at skipped steps."""
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.calls import Meter
-from zeus_trt.runtime.pipelines.answers import Answer, Answers, Place, list_tensors, own
+from zeus_trt.runtime.pipelines.answers import Answer, Place, list_tensors, own, widen
+from zeus_trt.runtime.pipelines.loop import Loop, decides
 from zeus_trt.runtime.pipelines.schedule import read_grid
 from zeus_trt.runtime.pipelines.side_effects import find_hooks, find_kept, find_new
 from zeus_trt.runtime.steppers import Step
 from zeus_trt.zeus_graph import Plan, Policy, Predictor
-from zeus_trt.zeus_graph.policy import PolicyMaker, choose_policy
+from zeus_trt.zeus_graph.policy import PolicyMaker
+from zeus_trt.zeus_graph.policy_choice import choose_policy, settle_plan
 
 Chooser = Callable[[], tuple[Plan, str]]
-_HALVES = (torch.float16, torch.bfloat16)
-
-
-@dataclass
-class _Loop:
-    """The steps since the schedule was set."""
-
-    plan: Plan | None = None  # known from the first step on
-    index: int = 0
-    stepped: int = 0  # calls of scheduler.step since the last one of a denoiser: several where there are modalities
-    policies: list[Policy] = field(default_factory=list)  # one for each of these calls; they share the plan
-    places: Counter[str] = field(default_factory=Counter)  # calls of each denoiser in this step
-    before: Counter[str] = field(default_factory=Counter)  # in the step before
-    others: Counter[str] = field(default_factory=Counter)  # calls of other modules in this step
-    early: Counter[str] = field(default_factory=Counter)  # of other modules in the first step
-    answers: Answers = field(default_factory=Answers)
-    expert: str = ""  # the denoiser that the step before called first
-
-    @property
-    def is_full(self) -> bool:
-        return self.plan is None or self.index >= len(self.plan) or self.plan.is_full(self.index)
-
-    def make_full(self, *steps: int) -> None:
-        for step in steps:
-            if self.plan:
-                self.follow(self.plan.with_full(step))
-
-    def follow(self, plan: Plan) -> None:
-        self.plan = plan
-        for policy in self.policies:
-            policy.plan = plan
-
-    def begin_call(self) -> None:
-        """A module is called: if the scheduler took a step before, another one begins."""
-        if self.stepped:
-            self.index, self.stepped = self.index + 1, 0
-            self.before, self.places = self.places, Counter()
-            self.others.clear()
 
 
 class PipelineRun:
@@ -98,7 +60,7 @@ class PipelineRun:
         self.rule, self.reason = Predictor(), ""
         self.drift: list[tuple[int, torch.Tensor]] = []
         self.total_seconds = 0.0
-        self._loop, self._done = _Loop(), ""  # the letters of loops that ended
+        self._loop, self._done = Loop(), ""  # the letters of loops that ended
         self._observed: set[str] = set()
         self._latents: torch.Tensor | None = None
         self._began = 0.0
@@ -119,7 +81,7 @@ class PipelineRun:
     def restart(self) -> None:
         """Begins another loop: the schedule was set again."""
         if not self._is_paused:
-            self._loop, self._done = _Loop(), self.steps
+            self._loop, self._done = Loop(), self.steps
 
     @contextmanager
     def pause(self) -> Iterator[None]:
@@ -190,22 +152,27 @@ class PipelineRun:
         loop = self._loop
         self._check_called()
         if loop.plan is None:
-            loop.plan, self.reason = choose()
+            plan, self.reason = choose()
+            loop.plan = settle_plan(self._make_policy, plan)
             self.rule = loop.plan.rule
         if loop.stepped == len(loop.policies) and loop.index == 0:
             grid = read_grid(scheduler, arguments["timestep"], loop.plan)
-            loop.policies.append(self._make_policy(loop.plan, grid))
+            loop.add(self._make_policy(loop.plan, grid), arguments["sample"])
         if loop.index >= len(loop.plan) or loop.stepped >= len(loop.policies):
             raise ZeusError(
                 f"pipeline: got step {loop.index + 1}, and {loop.stepped + 1} in one; expected {len(loop.plan)} and "
                 f"{len(loop.policies)}, as its schedule and its first step say. "
                 "It steps its scheduler in a way that is not supported: run it as it is."
             )
-        output = self._choose_output(loop.policies[loop.stepped], arguments["model_output"])
+        policy = loop.policies[loop.stepped]
+        if not decides(policy):
+            policy.see(loop.index, widen(arguments["sample"]))
+        output = self._choose_output(policy, arguments["model_output"])
         arguments["model_output"] = output
         loop.stepped += 1
         result = own_step(**arguments)
         self._latents = latents = result[0] if isinstance(result, tuple) else result.prev_sample
+        loop.decide(policy, latents)
         if loop.index == len(loop.plan) - 1:
             self.finish()
         self.total_seconds = time.perf_counter() - self._began
@@ -221,13 +188,14 @@ class PipelineRun:
             if step > 1 and loop.places != loop.before:
                 loop.make_full(step + 1)
             return policy.predict(step).to(output.dtype)
-        drift = policy.take(step, output.float() if output.dtype in _HALVES else output)
+        taken = output.to(torch.promote_types(output.dtype, torch.float32), copy=True)
+        drift = policy.take(step, taken)
         loop.follow(policy.plan)
         if drift is not None:
             self.drift.append((len(self._done) + step, drift))
         self.meter.check(len(self._done) + step, output)
         self.meter.nfe += loop.stepped == 0
-        return output
+        return taken.to(output.dtype)
 
     def _recall(self, place: Place, given: list[torch.Tensor], shapes: tuple[torch.Size, ...]) -> Answer | None:
         """The answer at a skipped step. Without one the step becomes full, or the next one."""

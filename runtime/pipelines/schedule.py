@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from zeus_trt.zeus_graph import Plan
-from zeus_trt.zeus_graph.trace import read_sigmas
+from zeus_trt.zeus_graph.noise_grid import measure_scheduler
 
 
 def count_evaluations(scheduler: Any, timestep: Any, given: int | None) -> int:
@@ -22,9 +22,9 @@ def _find_begin(scheduler: Any, timestep: Any) -> int:
     return timesteps.index(first) if first in timesteps else 0
 
 
-def read_grid(scheduler: Any, timestep: Any, plan: Plan) -> list[float] | None:
+def read_grid(scheduler: Any, timestep: Any, plan: Plan) -> list[Any] | None:
     """The abscissa of each step from a first ``timestep`` on, as the plan's predictor measures it."""
     begin = _find_begin(scheduler, timestep)
     timesteps = [float(time_) for time_ in scheduler.timesteps[begin:].tolist()]
-    sigmas = read_sigmas(scheduler, timesteps, begin) if plan.rule.abscissa == "sigma" else timesteps
-    return None if sigmas is None else list(sigmas[: len(plan)])
+    grid = measure_scheduler(plan.rule, scheduler, timesteps, begin)
+    return None if grid is None else list(grid[: len(plan)])

@@ -51,6 +51,7 @@ def run_steps(
     policy = StaticPolicy(plan.with_predictor(predictor), grid)
     for i, t in enumerate(scheduler.timesteps[begin:]):
         model_input = scheduler.scale_model_input(sample, t) if hasattr(scheduler, "scale_model_input") else sample
+        policy.see(i, sample)
         if policy.is_full(i):
             output = denoise(model_input, float(t))
             policy.take(i, output)

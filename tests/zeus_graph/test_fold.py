@@ -10,6 +10,7 @@ from solver_loops import FLOAT32, SOLVERS, noise, relative_error, run_program, r
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph import PREDICTORS, Plan, Predictor
 from zeus_trt.zeus_graph.fold import fold
+from zeus_trt.zeus_graph.noise_grid import measure_program
 from zeus_trt.zeus_graph.trace import trace
 
 DENOISE = toy_denoiser()
@@ -36,15 +37,14 @@ def compare(name, num_steps, plan, predictor="zeus"):
         tolerance *= CHAINED_SLACK.get((str(predictor), num_steps), 1.0)
     solver = traced(name, num_steps)
     rule = Predictor.parse(predictor)
-    grid = solver.sigmas if rule.abscissa == "sigma" else solver.timesteps
     start = noise() * solver.init_noise_sigma
     try:
         program = fold(solver, plan.with_predictor(predictor))
     except ZeusError as refusal:
         with pytest.raises(ZeusError, match=re.escape(str(refusal))):
-            run_steps(make(), num_steps, DENOISE, start, plan, rule, grid)
+            run_steps(make(), num_steps, DENOISE, start, plan, rule, measure_program(rule, solver))
         return None
-    expected = run_steps(make(), num_steps, DENOISE, start, plan, rule, grid)
+    expected = run_steps(make(), num_steps, DENOISE, start, plan, rule, measure_program(rule, solver))
     error = relative_error(run_program(program, DENOISE, start), expected)
     assert error < tolerance, f"{name}, {num_steps} steps, {plan}, {predictor}: {error:.1e}"
     return program

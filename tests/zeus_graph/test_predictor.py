@@ -4,6 +4,7 @@ import pytest
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph import PREDICTORS, Plan, Predictor
+from zeus_trt.zeus_graph.sample_rules import SAMPLE_RULES
 
 #                 0123456789
 PLAN = Plan("FFXRXFXRXF")
@@ -46,7 +47,7 @@ def test_linear_grid_uses_the_spacing():
     assert rows("linear-grid@sigma", Plan("FFXF"), [10.0, 6.0, 4.0, 0.0])[2] == {1: 1.5, 0: -0.5}
 
 
-@pytest.mark.parametrize("name", PREDICTORS)
+@pytest.mark.parametrize("name", sorted({*PREDICTORS} - {"chebyshev", *SAMPLE_RULES}))  # a ridge shrinks what it fits
 def test_weights_sum_to_one(name):
     grid = [float(50 - i) ** 1.5 for i in range(50)]
     for row in Predictor.parse(name).rows(Plan.uniform(50, 3), grid):

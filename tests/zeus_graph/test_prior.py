@@ -100,7 +100,7 @@ def test_words():
     for wrong in ("prior:", "prior:x", "prior:-3", "prior:²"):
         with pytest.raises(ZeusError, match="expected prior: and a number of full steps"):
             choose_plan(wrong)
-    with pytest.raises(ZeusError, match="21 evaluations|whole number from 3 to 20"):
+    with pytest.raises(ZeusError, match=r"21 evaluations|whole number from 3 to 20"):
         lay_plan(choose_plan("prior:21"), 20, lambda: program)
     with pytest.raises(ZeusError, match="made for a solver"):
         load_plan("prior:8", 20)

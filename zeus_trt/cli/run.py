@@ -31,6 +31,7 @@ _EXCLUSIVE = (("plan", "ratio", "preset", "min_psnr"), ("plan", "window", "min_p
 @click.option("--window", help="Full steps at both ends: default, flow, none, 0.2,0.1 or first:11,last:5.")
 @click.option("--preset", help="medium, fast or turbo, instead of --ratio.")
 @click.option("--predictor", help="Rule that fills skipped steps.  [default: zeus, or a calibrated plan's own]")
+@click.option("--policy", help="Decides on every step as it runs: easycache=0.05, adaptive, sada or drift.")
 @click.option("--engine", type=click.Path(path_type=Path), help="For pipelines: its bundle, to be run.")
 @click.option("--backend", help="Engine, such as aot-inductor.  [default: the best that is here]")
 @click.option("--mode", help="For bundles: auto, program, or step.  [default: auto]")
