@@ -255,7 +255,10 @@ def _first_difference(prepared: Any, program: SolverProgram) -> tuple[_Run, int,
 
 def read_scales(prepared: Any, begin: int = 0) -> list[float]:
     """By evaluation from ``begin`` on, the factor from sample to model input; read on a copy of the scheduler."""
-    run, scales = _Run(prepared, begin), []
+    own = copy.copy(prepared)
+    for name in ("step", "scale_model_input"):  # a pipeline's scheduler may have others in their place
+        vars(own).pop(name, None)
+    run, scales = _Run(own, begin), []
     with torch.inference_mode():
         for i in range(len(run.timesteps)):
             scales.append(float(run.scale(i, torch.ones(1, 1, 1, 1))))
