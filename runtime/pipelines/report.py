@@ -35,8 +35,8 @@ def refuse_no_timestep(pipeline: str, arguments: Iterable[str]) -> ZeusError:
         arguments: Names of what the step takes.
     """
     return ZeusError(
-        f"scheduler: got a {pipeline} whose scheduler steps with {', '.join(arguments)}; expected one that steps with a "
-        "model_output at a timestep. It cannot be accelerated: run it as it is."
+        f"scheduler: got a {pipeline} whose scheduler steps with {', '.join(arguments)}; expected one that steps with "
+        "a model_output at a timestep. It cannot be accelerated: run it as it is."
     )
 
 
