@@ -19,7 +19,7 @@ from zeus_trt.runtime.pipelines.denoisers import check_single, find_denoisers, l
 from zeus_trt.runtime.pipelines.engine_call import CheckedCall, EngineCall
 from zeus_trt.runtime.pipelines.plan_choice import PlanChoice
 from zeus_trt.runtime.pipelines.proxy import Proxy
-from zeus_trt.runtime.pipelines.report import make_report, refuse_no_step, refuse_no_timestep
+from zeus_trt.runtime.pipelines.report import check_step, make_report, refuse_no_step
 from zeus_trt.runtime.pipelines.run import PipelineRun
 from zeus_trt.runtime.pipelines.schedule import count_evaluations
 from zeus_trt.runtime.pipelines.side_effects import find_hooks, unwrap
@@ -249,8 +249,7 @@ class _Accelerated(Proxy):
 
     def step(self, scheduler: Any, own_step: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         arguments = bind(inspect.signature(type(scheduler).step), scheduler, *args, **kwargs)
-        if not {"model_output", "timestep"} <= arguments.keys():
-            raise refuse_no_timestep(self._class.__name__, arguments)
+        check_step(self._class.__name__, arguments)
 
         def choose() -> tuple[Plan, str]:
             count = count_evaluations(scheduler, arguments["timestep"], self._own.get("_num_timesteps"))

@@ -27,17 +27,18 @@ def refuse_no_step(pipeline: str, run: PipelineRun, has_schedule: bool) -> ZeusE
     return ZeusError(f"{got}; expected some. {reason} cannot be accelerated: run it as it is.")
 
 
-def refuse_no_timestep(pipeline: str, arguments: Iterable[str]) -> ZeusError:
-    """The error of a scheduler's step without a model output or a timestep.
+def check_step(pipeline: str, arguments: Iterable[str]) -> None:
+    """Raises ZeusError for a scheduler's step without a model output or a timestep.
 
     Args:
         pipeline: The pipeline's class.
         arguments: Names of what the step takes.
     """
-    return ZeusError(
-        f"scheduler: got a {pipeline} whose scheduler steps with {', '.join(arguments)}; expected one that steps with "
-        "a model_output at a timestep. It cannot be accelerated: run it as it is."
-    )
+    if not {"model_output", "timestep"} <= {*arguments}:
+        raise ZeusError(
+            f"scheduler: got a {pipeline} whose scheduler steps with {', '.join(arguments)}; expected one that steps "
+            "with a model_output at a timestep. It cannot be accelerated: run it as it is."
+        )
 
 
 def make_report(run: PipelineRun, engine: Any) -> Report:
