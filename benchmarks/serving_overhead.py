@@ -2,10 +2,10 @@
 
     python benchmarks/serving_overhead.py [--requests 64] [--rounds 7]
 
-The same requests of 50 steps run one after the other (``Session.generate``) and in a batcher, in turn. What a serial run
-takes is the trajectory's own: solver, checks, report. The rest is the batcher's: threads, queue, gathering, scattering.
-CPU time is that of all threads of the process. Wall time has what other processes took, too. Each figure is a median
-over the rounds, with its range. The last line is one JSON object.
+The same requests of 50 steps run one after the other (``Session.generate``) and in a batcher, in turn. What a serial
+run takes is the trajectory's own: solver, checks, report. The rest is the batcher's: threads, queue, gathering,
+scattering. CPU time is that of all threads of the process; on a busy machine wall time is longer. Each figure is a
+median over the rounds, with its range. The last line is one JSON object.
 """
 
 import json

@@ -39,6 +39,7 @@ from zeus_trt.zeus_graph import Plan
 MIXES = {"r = 0, 2, 3, 4": (0, 2, 3, 4), "r = 2, 3, 4": (2, 3, 4), "r = 0, 4": (0, 4), "r = 3": (3,)}
 WAYS = ("serial", "equal plans", "full", "oldest first", "batcher")
 STEPS = 50
+KEY = ("F",)
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ class Case:
         clients: How many send their next request when their last one is done; None for arrivals at ``rate``.
         requests: How many in all.
         max_rows, max_wait: As in ``Batcher``.
+        think: Seconds of Python between an answer and the next call, one request after the other: 0 for requests in the
+            batcher's thread, whose calls it has before it takes the next batch.
     """
 
     a: float = 0.010
@@ -61,7 +64,8 @@ class Case:
     clients: int | None = None
     requests: int = 1000
     max_rows: int = 8
-    max_wait: float = 0.02
+    max_wait: float = 0.005
+    think: float = 0.0
 
 
 @dataclass(eq=False)
@@ -91,6 +95,7 @@ class Engine:
     active: int = 0
     is_busy: bool = False
     load: int = 0
+    thought: float = 0.0
     calls: int = 0
     rows: int = 0
 
@@ -98,9 +103,9 @@ class Engine:
 class Simulation:
     """Requests on engines, in virtual time."""
 
-    def __init__(self, way: str, case: Case, cost: Callable[[int], float] | None = None):
-        self.way, self.max_rows = way, case.max_rows
-        self.cost = cost or (lambda rows: case.a + case.b * rows)
+    def __init__(self, way: str, case: Case, cost: Callable[[int, float], float] | None = None):
+        self.way, self.max_rows, self.think = way, case.max_rows, case.think
+        self.cost = cost or (lambda rows, now: case.a + case.b * rows)
         most = {"serial": 1, "equal plans": case.max_rows}.get(way, 2 * case.max_rows)
         self.engines = [Engine(most, CallQueue(case.max_wait)) for _ in range(case.gpus)]
         self.following: deque[Request] = deque()
@@ -141,8 +146,12 @@ class Simulation:
         for request in chosen:
             self._call(now, engine, request)
 
+    def _come(self, now: float, engine: Engine, request: Request) -> None:
+        self._call(now, engine, request)
+        self._dispatch(now, engine)
+
     def _call(self, now: float, engine: Engine, request: Request) -> None:
-        call = WaitingCall(request, ("F",), {"x": range(1)}, ("x",), now, request.arrived, lambda call: None)
+        call = WaitingCall(request, KEY, {"x": range(1)}, ("x",), now, request.arrived, lambda call: None)
         engine.queue.put(call, self.max_rows)
 
     def _dispatch(self, now: float, engine: Engine) -> None:
@@ -151,16 +160,21 @@ class Simulation:
         if parts := engine.queue.take(now):
             engine.is_busy = True
             engine.calls, engine.rows = engine.calls + 1, engine.rows + len(parts)
-            self._push(now + self.cost(len(parts)), self._answer, engine, parts)
+            self._push(now + self.cost(len(parts), now), self._answer, engine, parts)
         elif (change := engine.queue.next_change()) is not None and change > now:
             self._push(change, self._dispatch, engine)
 
     def _answer(self, now: float, engine: Engine, parts: list[Part]) -> None:
         engine.is_busy = False
+        engine.queue.free(now)
         for part in parts:
             request = part.call.caller
             request.calls_left, engine.load = request.calls_left - 1, engine.load - 1
-            if request.calls_left:
+            if request.calls_left and self.think:
+                engine.queue.expect(request, KEY, now)
+                engine.thought = max(engine.thought, now) + self.think
+                self._push(engine.thought, self._come, engine, request)
+            elif request.calls_left:
                 self._call(now, engine, request)
             else:
                 request.done, engine.active = now, engine.active - 1
@@ -210,7 +224,8 @@ def measure(case: Case, way: str, mix: str) -> dict:
 @click.option("--clients", default=None, type=int, help="Each sends its next request when its last is done.")
 @click.option("--requests", default=1000, show_default=True)
 @click.option("--max-rows", default=8, show_default=True)
-@click.option("--max-wait", default=0.02, show_default=True)
+@click.option("--max-wait", default=0.005, show_default=True)
+@click.option("--think", default=0.0, show_default=True, help="Seconds of Python between two calls of a request.")
 def main(**settings: Any) -> None:
     case, rows = Case(**settings), []
     for mix, ratios in MIXES.items():

@@ -11,12 +11,13 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.export.capture import Capture
 from zeus_trt.export.overflow import find_nonfinite
 from zeus_trt.export.precision import TOLERANCES, to_float32
-from zeus_trt.export.runs import Settings, record_run
+from zeus_trt.export.runs import Settings, record
 from zeus_trt.export.shape_probe import ShapeProbe
 from zeus_trt.runtime.bundle.manifest import Verification
 from zeus_trt.runtime.bundle.size_rules import SizeRules
 from zeus_trt.runtime.bundle.tensor_spec import name_dtype
 from zeus_trt.runtime.denoiser import Denoiser
+from zeus_trt.runtime.pipelines.rows import stack_rows
 
 BATCHES = (1, 2, 3)
 TOLERANCE = TOLERANCES["fp32"]
@@ -30,16 +31,22 @@ class Case:
         arguments: Keyword arguments of the denoiser's ``forward``.
         inputs: The same as inputs of the graph, by name, the latents first.
         setting: What the pipeline was run with, where it differs from the base run.
+        row: The row of the call that ``inputs`` are; None where they are all rows.
     """
 
     arguments: Mapping[str, Any]
     inputs: Mapping[str, torch.Tensor]
     setting: Mapping[str, Any] = field(default_factory=dict)
+    row: int | None = None
 
     @property
     def latents(self) -> torch.Tensor:
         """The first input."""
         return next(iter(self.inputs.values()))
+
+    def select(self, output: torch.Tensor) -> torch.Tensor:
+        """The part of the call's output that belongs to ``inputs``."""
+        return output if self.row is None else output[self.row : self.row + 1]
 
 
 def list_cases(
@@ -52,17 +59,24 @@ def list_cases(
     """Calls of a pipeline's denoiser at each change of the base setting.
 
     At each: the pipeline's own call, exactly as it was made; then every batch of ``batches``, with another timestep
-    in each row. They are the same calls every time.
+    in each row. Where the graph takes one row: the first and the last row of the pipeline's own call. They are the same
+    calls every time.
     """
     probe = ShapeProbe(captured.denoiser)
     for change in changes:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            arguments = record_run(pipeline, captured.component, settings, change, probe).arguments
-        inputs = captured.flatten(arguments)
+            calls = record(pipeline, captured.component, settings, change, probe)
         setting = {name: value for name, value in change.items() if isinstance(value, str | int | float)}
-        yield Case(arguments.nest(arguments.leaves), inputs, setting)
-        for batch in batches if isinstance(captured.inputs[0].axes[0], str) else ():
+        given = calls[0].arguments
+        if captured.rows.is_one:
+            for row in sorted({0, calls[0].output_shape[0] - 1}):
+                inputs = captured.flatten(captured.rows.flatten(given, row))
+                yield Case(given, inputs, setting, row)
+            continue
+        inputs = captured.flatten(captured.rows.flatten(given))
+        yield Case(given, inputs, setting)
+        for batch in batches if captured.has_batch else ():
             rows = take_rows(captured, inputs, batch)
             values = [int(rows[spec.name]) if spec.value else rows[spec.name] for spec in captured.inputs]
             yield Case(captured.nest(values), rows, setting)
@@ -156,7 +170,7 @@ def compare(
         arguments, shape = to_float32(case.arguments), tuple(case.latents.shape)
         try:
             with torch.inference_mode():
-                expected = leave(eager(**arguments)[0])
+                expected = leave(case.select(stack_rows(eager(**arguments)[0])))
         except Exception as error:  # the model's own code raises its own
             raise ZeusError(
                 f"verification: got {type(error).__name__} from the eager model at latents {shape} "

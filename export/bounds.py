@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import chain, islice, product
 from math import ceil, floor, lcm, prod
 from typing import Any
@@ -13,7 +14,7 @@ from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from zeus_trt.export.sympy_relation import to_relation
 
-_MOST_TRIED = 4096  # values of one size, or of several together, that a condition is tried at
+_MOST_TRIED = 16384  # values of one size, or of several together, that a condition is tried at
 _SMALLEST = 2  # torch takes a size that moves for 2 or more
 
 
@@ -72,6 +73,8 @@ class Bounds:
         if not isinstance(condition, sympy.core.relational.Relational):
             return False
         left, right = condition.args
+        if isinstance(left, Mod | PythonMod) and right == 0 and sympy.cancel(left.args[0] / left.args[1]).is_Integer:
+            return isinstance(condition, sympy.Eq)
         if isinstance(left, Mod | PythonMod) and right == 0 and self._is_positive(left.args[1] - left.args[0]):
             left = left.args[0]
         difference = left - right
@@ -192,9 +195,12 @@ def narrow(bounds: Bounds, conditions: Iterable[sympy.Basic]) -> list[sympy.Basi
     return [condition for condition in left if not bounds.implies(condition)]
 
 
+_relate = lru_cache(maxsize=100)(to_relation)
+
+
 def _is_true(condition: sympy.Basic, sizes: dict[sympy.Symbol, int]) -> bool:
     try:
-        return to_relation(condition).holds({symbol.name: size for symbol, size in sizes.items()})
+        return _relate(condition).holds({symbol.name: size for symbol, size in sizes.items()})
     except NotImplementedError:
         return False
 

@@ -3,21 +3,34 @@
 import inspect
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.export.axes import Slot, find_symbols, find_unit
+from zeus_trt.export.axes import Moved, Slot, find_symbols, find_unit
 from zeus_trt.export.border import CONSTANT, Axes, Border, find_border
 from zeus_trt.export.denoisers import choose_denoiser
-from zeus_trt.export.recorder import check_pipeline, find_denoiser
+from zeus_trt.export.recorder import Call, check_pipeline, find_denoiser
 from zeus_trt.export.residuals import find_residuals
-from zeus_trt.export.runs import Run, Settings, equal, find_moving_integers, measure, record_run, say_failure
+from zeus_trt.export.runs import (
+    Run,
+    Settings,
+    equal,
+    find_moving_integers,
+    find_rows,
+    measure,
+    record,
+    say_failure,
+    summarize,
+    take_one,
+)
 from zeus_trt.export.shape_probe import ShapeProbe
 from zeus_trt.runtime.bundle.tensor_spec import DTYPES, OUTPUT_NAME, SymbolSpec, TensorSpec, name_dtype
 from zeus_trt.runtime.pipelines.arguments import Arguments
+from zeus_trt.runtime.pipelines.rows import Rows
 
 ALIASES = {"num_frames": "frames", "max_sequence_length": "prompt"}
 LATENTS, TIMESTEP, CONDITIONING, SIZE, FIXED = "latents", "timestep", "conditioning", "size", "fixed"
@@ -42,6 +55,7 @@ class Capture:
         guidance_factor: What the scale is multiplied with where the denoiser reads it; None if it is not known.
         output_axes: A size or a symbol's name per axis of the graph's output.
         arguments: The first call of the base run.
+        rows: What is taken of the rows of a call.
     """
 
     component: str
@@ -54,6 +68,12 @@ class Capture:
     guidance_factor: float | None
     output_axes: tuple[int | str, ...]
     arguments: Arguments
+    rows: Rows = field(default_factory=Rows)
+
+    @property
+    def has_batch(self) -> bool:
+        """Whether the graph takes any number of rows."""
+        return isinstance(self.inputs[0].axes[0], str)
 
     @property
     def examples(self) -> tuple[torch.Tensor | int, ...]:
@@ -64,22 +84,29 @@ class Capture:
     def flatten(self, arguments: Arguments) -> dict[str, torch.Tensor]:
         """A recorded call as inputs of the graph: timestep float32 per row, integers int64 of shape ()."""
         batch = len(arguments.leaves[self.inputs[0].name])
-        own = (spec for spec in self.inputs if spec.role != CONSTANT)
+        own = [spec for spec in self.inputs if spec.role != CONSTANT]
+        if missing := [spec.name for spec in own if arguments.leaves.get(spec.name) is None]:
+            raise ZeusError(
+                f"{missing[0]}: got none in a call of the denoiser; expected it, as in the run that was captured. Run "
+                "the pipeline with the same kind of arguments."
+            )
         return self.border.split({spec.name: _to_tensor(spec.role, arguments.leaves[spec.name], batch) for spec in own})
 
     def nest(self, values: Sequence[Any]) -> dict[str, Any]:
         """Keyword arguments of ``forward`` for values of the inputs, in their order."""
         named = dict(zip((spec.name for spec in self.inputs), values, strict=True))
-        return self.arguments.nest({**self.arguments.leaves, **self.border.enter(named)})
+        return self.rows.restore(self.arguments.nest({**self.arguments.leaves, **self.border.enter(named)}))
 
 
-def capture(pipeline: Any, settings: Settings, component: str | None = None) -> Capture:
+def capture(pipeline: Any, settings: Settings, component: str | None = None, is_one: bool = False) -> Capture:
     """Runs the pipeline at several settings with a probe in the place of its denoiser, and describes the calls.
 
     Args:
         pipeline: A diffusers pipeline; unchanged afterwards.
         settings: How to run it, and what to vary.
         component: The denoiser's name; needed where the pipeline has two.
+        is_one: Take one row of each call, for a denoiser whose code fixes how many there are. Calls that pass a list
+            with a tensor per row are taken so in any case.
 
     Raises:
         ZeusError: A wrong component, settings that do not fit, or calls that no graph of tensors can replace.
@@ -88,22 +115,23 @@ def capture(pipeline: Any, settings: Settings, component: str | None = None) -> 
     denoiser = find_denoiser(pipeline, component)
     probe = ShapeProbe(denoiser)
     changes: list[Mapping[str, Any]] = [{}, *({name: value} for name, value in settings.varied.items())]
-    runs = [record_run(pipeline, component, settings, change, probe) for change in changes]
-    content = record_run(pipeline, component, settings, settings.content, probe) if settings.content else None
-    integers = find_moving_integers(runs)
+    run = partial(record, pipeline, component, settings, probe=probe)
+    recorded = [run(change) for change in changes]
+    rows, runs = _take_rows(recorded)
     (latents, timestep), beside = _find_moving_with_the_step(pipeline, settings, component, runs[0])
     residuals = [name for names in beside.values() for name in names]
+    if is_one and not rows.is_one:
+        rows = take_one(rows, [each.given for each in runs], [len(each.arguments.leaves[latents]) for each in runs])
+        runs = [summarize(calls, rows) for calls in recorded]
+    content = summarize(run(settings.content), rows) if settings.content else None
+    integers = find_moving_integers(runs)
     sizes = measure(runs, integers)
     found, slots = find_symbols(sizes, _name_settings(settings, sizes[latents, 0]))
     symbols = tuple(
         symbol if symbol.name == "batch" else find_unit(symbol, moved, settings.base, settings.varied)
         for moved, symbol in found.items()
     )
-    if small := [(symbol.name, moved[0]) for moved, symbol in found.items() if moved[0] < 2]:
-        raise ZeusError(
-            f"settings: got a base run where {small[0][0]} is {small[0][1]}; expected 2 or more, since "
-            "exporters take 1 for a constant. Raise it, or do not vary it."
-        )
+    _check_base(found)
     first = runs[0].arguments
     inputs = _describe_inputs(runs, content, {latents: LATENTS, timestep: TIMESTEP}, slots, residuals)
     axes = _find_axes(runs[0], inputs[0], slots)
@@ -116,11 +144,25 @@ def capture(pipeline: Any, settings: Settings, component: str | None = None) -> 
         border=border,
         symbols=symbols,
         constants={first.paths[name]: value for name, value in first.constants.items() if name not in integers},
-        guidance=_find_guidance(runs[0], first.leaves[latents]),
+        guidance=_find_guidance(runs[0], latents),
         guidance_factor=_find_guidance_factor(pipeline, settings, first),
         output_axes=axes.output if border.unsteppable else axes.state,
         arguments=first,
+        rows=rows,
     )
+
+
+def _check_base(found: Mapping[Moved, SymbolSpec]) -> None:
+    if small := [(symbol.name, moved[0]) for moved, symbol in found.items() if moved[0] < 2]:
+        raise ZeusError(
+            f"settings: got a base run where {small[0][0]} is {small[0][1]}; expected 2 or more, since "
+            "exporters take 1 for a constant. Raise it, or do not vary it."
+        )
+
+
+def _take_rows(recorded: Sequence[Sequence[Call]]) -> tuple[Rows, list[Run]]:
+    rows = find_rows([calls[0].arguments for calls in recorded])
+    return rows, [summarize(calls, rows) for calls in recorded]
 
 
 def _choose_component(pipeline: Any, settings: Settings) -> str:
@@ -211,11 +253,12 @@ def _find_moving_with_the_step(
     )
 
 
-def _find_guidance(run: Run, latents: torch.Tensor) -> str:
+def _find_guidance(run: Run, latents: str) -> str:
     if run.calls_per_step > 1:
         return SEQUENTIAL
-    half = len(latents) // 2
-    if torch.equal(latents[:half], latents[half:]):
+    rows = run.given[latents] if latents in run.given else run.arguments.leaves[latents]
+    half = len(rows) // 2
+    if half and all(torch.equal(one, other) for one, other in zip(rows[:half], rows[half:], strict=False)):
         return BATCHED
     return EMBEDDED if "guidance" in run.arguments.tensors else NONE
 

@@ -1,7 +1,7 @@
 """From a diffusers model to a verified bundle and its engines."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from zeus_trt.export.bare_pipeline import BarePipeline
 from zeus_trt.export.build import build_engine, check_backend
 from zeus_trt.export.capture import Capture, capture
 from zeus_trt.export.description import describe
-from zeus_trt.export.flat import export_capture
+from zeus_trt.export.flat import Untraceable, export_capture
 from zeus_trt.export.folder import STEPS, open_folder, seal, write_solvers
 from zeus_trt.export.graph import write_metadata
 from zeus_trt.export.labels import choose_labels
@@ -106,8 +106,14 @@ def export_model(model: Any, output: str | Path, **options: Any) -> Bundle:
     source = _capture(model, asked)
     check_precision(source.captured.denoiser, asked.precision, asked.force)
     with open_folder(Path(output), asked.overwrite) as folder:
-        manifest = seal(_write(source, asked, folder), folder)
-    return Bundle(Path(output), manifest)
+        try:
+            manifest = _write(source, asked, folder)
+        except Untraceable:
+            if not source.captured.has_batch:
+                raise
+            manifest = _write(_take_one_row(source), asked, folder)
+        sealed = seal(manifest, folder)
+    return Bundle(Path(output), sealed)
 
 
 def export_with_engines(
@@ -153,6 +159,12 @@ def _capture(model: Any, asked: ExportOptions) -> _Source:
     if settings is None:
         settings, unseen = choose_settings(pipeline, asked.sizes, asked.arguments)
     return _Source(name, pipeline, settings, unseen, capture(pipeline, settings, asked.component), labels)
+
+
+def _take_one_row(source: _Source) -> _Source:
+    """The same with a graph of one row, for code that goes through the rows one by one in Python."""
+    one = capture(source.pipeline, source.settings, source.captured.component, is_one=True)
+    return replace(source, captured=one)
 
 
 def _write(source: _Source, asked: ExportOptions, folder: Path) -> Manifest:

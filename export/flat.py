@@ -11,9 +11,15 @@ from zeus_trt.export.adapters import fuse_adapters
 from zeus_trt.export.capture import Capture
 from zeus_trt.export.graph import quiet, write_graph
 from zeus_trt.export.limits import read_rules, tie_sizes
+from zeus_trt.export.open_sizes import keep_sizes_open
 from zeus_trt.export.parameters import map_parameters, write_parameters
 from zeus_trt.export.shallow_copy import shallow_copy
 from zeus_trt.runtime.bundle.size_rules import SizeRules
+from zeus_trt.runtime.pipelines.rows import stack_rows
+
+
+class Untraceable(ZeusError):
+    """The denoiser's code fixes a size that moved, or torch cannot trace it."""
 
 
 class FlatDenoiser(torch.nn.Module):
@@ -30,7 +36,7 @@ class FlatDenoiser(torch.nn.Module):
 
     def forward(self, *values: torch.Tensor | int) -> torch.Tensor:
         tie_sizes(self._captured, values)
-        return self._captured.border.leave(self.denoiser(**self._captured.nest(values))[0])
+        return self._captured.border.leave(stack_rows(self.denoiser(**self._captured.nest(values))[0]))
 
 
 def export_capture(captured: Capture, path: Path) -> SizeRules:
@@ -63,7 +69,7 @@ def trace_flat(captured: Capture) -> torch.export.ExportedProgram:
     """The flat denoiser, its adapters fused, as an exported program with dynamic axes.
 
     Raises:
-        ZeusError: The model's code fixes a size that moved.
+        Untraceable: The model's code fixes a size that moved.
     """
     dynamic = torch.export.Dim.DYNAMIC  # a named Dim would be specialised in silence where the model fixes it
     shapes = tuple(
@@ -73,16 +79,17 @@ def trace_flat(captured: Capture) -> torch.export.ExportedProgram:
     try:
         with torch.no_grad(), quiet():
             flat = FlatDenoiser(replace(captured, denoiser=fuse_adapters(captured.denoiser)))
-            return torch.export.export(flat, captured.examples, dynamic_shapes=(shapes,), strict=False)
+            with keep_sizes_open(flat.denoiser):
+                return torch.export.export(flat, captured.examples, dynamic_shapes=(shapes,), strict=False)
     except Exception as error:  # torch and the model's own code each raise theirs
         kind = type(captured.denoiser).__name__
         if fixed := _list_fixed(captured, error):
-            raise ZeusError(
+            raise Untraceable(
                 f"denoiser: got {kind}, whose code fixes {' and '.join(fixed)}; expected code that computes with "
                 "tensors and their sizes alone. Capture it with settings that do not vary that, or change the model's "
                 "code."
             ) from error
-        raise ZeusError(
+        raise Untraceable(
             f"denoiser: got {kind}, which torch cannot trace{_name_open(captured, error)} "
             f"({_say(error)}); expected code that computes with tensors and their sizes alone. Vary fewer settings, or "
             "report the model."

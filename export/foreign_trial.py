@@ -68,7 +68,7 @@ class Trial:
     def make_inputs(self, wiring: Wiring, sizes: Sizes, is_plain: bool = True) -> dict[str, torch.Tensor]:
         """Noise, timesteps that differ from row to row, and conditioning."""
         generator = torch.Generator().manual_seed(0)
-        shapes = {spec.name: [sizes.get(str(axis), axis) for axis in spec.axes] for spec in wiring.inputs}
+        shapes = {spec.name: [int(sizes.get(str(axis), axis)) for axis in spec.axes] for spec in wiring.inputs}
         latents = torch.randn(shapes[wiring.latents.name], generator=generator)
         times = self.timesteps[torch.linspace(0, len(self.timesteps) - 1, len(latents) + 2).long()[1:-1]].float()
         if is_plain:

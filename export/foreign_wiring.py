@@ -117,12 +117,12 @@ def choose_sizes(wiring: Wiring, shape: Sequence[int] | None, examples: Mapping[
             f"shape: got nothing for {wiring.latents}, which leaves sizes open; expected the sizes of one of the "
             f"latents, {len(axes)} numbers. Give them."
         )
-    shape = axes if shape is None else tuple(shape)
-    if len(shape) != len(axes) or any(axis not in (size, str(axis)) for axis, size in zip(axes, shape, strict=True)):
+    asked: tuple[int | str, ...] = axes if shape is None else tuple(shape)
+    if len(asked) != len(axes) or any(axis not in (size, str(axis)) for axis, size in zip(axes, asked, strict=True)):
         raise ZeusError(
-            f"shape: got {','.join(map(str, shape))}; expected that of {wiring.latents} without its batch. Change it."
+            f"shape: got {','.join(map(str, asked))}; expected that of {wiring.latents} without its batch. Change it."
         )
-    sizes = {BATCH: 1} | {axis: int(size) for axis, size in zip(axes, shape, strict=True) if isinstance(axis, str)}
+    sizes = {BATCH: 1} | {axis: int(size) for axis, size in zip(axes, asked, strict=True) if isinstance(axis, str)}
     for spec in wiring.conditioning:
         given = examples.get(spec.name)
         for place, axis in enumerate(spec.axes):

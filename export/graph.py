@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.export.guards import find_line
+from zeus_trt.export.complex_numbers import make_real
 from zeus_trt.export.translations import TRANSLATIONS
 from zeus_trt.runtime.bundle.precision import METADATA as PRECISION
 from zeus_trt.runtime.bundle.size_rules import METADATA, SizeRules
@@ -37,9 +37,10 @@ def write_graph(
         The graph, an ``onnx_ir.Model``.
 
     Raises:
-        ZeusError: An operator that has no form in ONNX, such as those of complex numbers.
+        ZeusError: An operator that has no form in ONNX, or in real numbers.
     """
     with quiet():
+        program = make_real(program)
         try:
             exported = torch.onnx.export(
                 program, dynamo=True, input_names=list(inputs), output_names=[OUTPUT_NAME], opset_version=OPSET,
@@ -48,11 +49,6 @@ def write_graph(
             assert exported is not None
             _simplify(exported.model)
         except Exception as error:  # torch and onnxscript each raise their own
-            if place := find_complex(program):
-                raise ZeusError(
-                    f"onnx: got a model that computes with complex numbers, first in {place}; expected real ones, "
-                    "since ONNX has no others. Write its rotary embeddings with cosines and sines, or report the model."
-                ) from error
             source = error.__cause__ if isinstance(error, torch.onnx.OnnxExporterError) else error
             reason = next(iter(str(source or error).strip().splitlines()), type(error).__name__)
             raise ZeusError(
@@ -65,20 +61,6 @@ def write_graph(
             node.metadata_props.clear()  # stack traces: paths of this machine, and half of the file
         exported.save(path, external_data=True)
     return exported.model
-
-
-def find_complex(program: torch.export.ExportedProgram) -> str | None:
-    """Where a program first has a complex number: a module of the model, with file and line, or an input; else None."""
-    for node in program.graph.nodes:
-        values = node.meta.get("val")
-        values = values if isinstance(values, list | tuple) else [values]
-        if not any(isinstance(value, torch.Tensor) and value.is_complex() for value in values):
-            continue
-        if node.op == "placeholder":
-            return f"its input or weight {node.name}"
-        modules = [name for name, _ in node.meta.get("nn_module_stack", {}).values() if name]
-        return " at ".join(part for part in (*modules[-1:], find_line(node)) if part) or node.name
-    return None
 
 
 def write_metadata(path: Path, rules: SizeRules, precision: str) -> None:

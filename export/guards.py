@@ -17,7 +17,8 @@ _LAYOUT = {  # functions of torch that compare sizes to choose strides or a kern
     "check_contiguous_sizes_strides", "is_contiguous", "is_channels_last_contiguous_2d",
     "is_channels_last_contiguous_3d", "are_strides_like_channels_last", "are_strides_like_channels_last_or_false",
     "is_non_overlapping_and_dense_or_false", "compute_elementwise_output_logical_to_physical_perm",
-    "_reshape_view_helper_core_alg", "_collapse_view_helper", "__lt__", "ge", "conv",
+    "_reshape_view_helper_core_alg", "_collapse_view_helper", "alias_non_inplace_storage", "__lt__", "ge", "conv",
+    "_call_impl",  # a graph that runs again: it checks what is known of its sizes, with Python's branches
 }  # fmt: skip
 
 

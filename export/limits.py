@@ -1,6 +1,6 @@
 """How sizes are tied for tracing, and the rules that tracing finds for them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -45,7 +45,8 @@ def read_rules(captured: Capture, program: torch.export.ExportedProgram) -> Size
     found = list(_list_sizes(captured, [node.meta["val"] for node in nodes]))
     names = {size.node._expr: sympy.Symbol(name, integer=True, positive=True) for name, size in found}
     bounds = Bounds(smallest=dict.fromkeys(names.values(), 2))
-    guards = _name_guards(list_guards(found[0][1].node.shape_env, program.graph), names) if found else {}
+    environment: Any = found[0][1].node.shape_env if found else None
+    guards = _name_guards(list_guards(environment, program.graph), names, environment.var_to_range) if found else {}
     products = _write_products(captured)
     conditions = {condition.xreplace(products): condition for condition in guards}
     left = narrow(bounds, conditions)
@@ -59,18 +60,33 @@ def read_rules(captured: Capture, program: torch.export.ExportedProgram) -> Size
     )
 
 
-def _name_guards(guards: Iterator[Guard], names: Mapping[sympy.Symbol, sympy.Symbol]) -> dict[sympy.Basic, Guard]:
-    """The guards by their condition on the captured sizes."""
+def _name_guards(
+    guards: Iterator[Guard], names: Mapping[sympy.Symbol, sympy.Symbol], ranges: Mapping[sympy.Symbol, Any]
+) -> dict[sympy.Basic, Guard]:
+    """The guards by their condition on the captured sizes; ``ranges`` are those of other symbols, read from data."""
     named: dict[sympy.Basic, Guard] = {}
     for guard in guards:
         condition = guard.expression.xreplace(names)
         if condition == sympy.true or not condition.free_symbols & {*names.values()}:
             continue  # a condition on data alone, such as how many tokens are masked, says nothing of sizes
         if strange := condition.free_symbols - {*names.values()}:
+            if _compares_shapes(condition) or _read_bounds(condition.free_symbols, ranges).implies(condition):
+                continue
             raise _refuse(guard, f"{condition}, where {min(map(str, strange))} is no size of an input")
         for part in sympy.And.make_args(condition):
             named.setdefault(part, guard)
     return named
+
+
+def _compares_shapes(condition: sympy.Basic) -> bool:
+    """Whether it says that two shapes agree: an operator of the graph fails where they do not."""
+    return all(isinstance(part, sympy.Eq) for part in sympy.Or.make_args(condition))
+
+
+def _read_bounds(symbols: Iterable[sympy.Symbol], ranges: Mapping[sympy.Symbol, Any]) -> Bounds:
+    """What is known of sizes and of symbols that are read from data."""
+    least = {symbol: int(ranges[symbol].lower) if symbol in ranges else 2 for symbol in symbols}
+    return Bounds(dict.fromkeys(symbols, 1), least)
 
 
 def _write_products(captured: Capture) -> dict[sympy.Symbol, sympy.Basic]:

@@ -27,7 +27,7 @@ class Call:
         arguments: What was passed, by the name in the ``forward`` signature; tensors are copies.
         step: Calls of ``scheduler.step`` before it: the index of the step it belongs to.
         branch: Calls before it in the same step, such as 1 for the second branch of guidance.
-        output_shape: Shape of the first tensor that the denoiser returns.
+        output_shape: Shape of the first output of the denoiser; of a list with a tensor per row, that of all rows.
         time: The timestep that ``scheduler.step`` received in this step; None if the pipeline did not reach it.
     """
 
@@ -105,7 +105,7 @@ class Recorder(Probing):
         arguments = self.bind(module, *args, **kwargs)
         copies = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone(), arguments)
         answer = self._probe(arguments)
-        shape = next(tuple(leaf.shape) for leaf in pytree.tree_leaves(answer) if isinstance(leaf, torch.Tensor))
+        shape = _measure_output(answer)
         self.calls.append(Call(copies, self._step, self._branch, shape))
         self._branch += 1
         return answer
@@ -120,6 +120,11 @@ class Recorder(Probing):
         if len({call.step for call in self.calls}) >= self._wanted:
             raise Enough
         return result
+
+
+def _measure_output(answer: Any) -> tuple[int, ...]:
+    first = next(iter(pytree.tree_leaves(answer, is_leaf=lambda part: isinstance(part, torch.Tensor | list))))
+    return (len(first), *first[0].shape) if isinstance(first, list) else tuple(first.shape)
 
 
 def record_calls(

@@ -14,6 +14,7 @@ from zeus_trt.export.shape_probe import ShapeProbe
 from zeus_trt.export.timestep import find_timestep_scale
 from zeus_trt.runtime.bundle.tensor_spec import OUTPUT_NAME
 from zeus_trt.runtime.pipelines.arguments import Arguments, flatten
+from zeus_trt.runtime.pipelines.rows import Rows, count_rows
 
 
 def run_pipeline(pipeline: Any, **arguments: Any) -> Any:
@@ -49,6 +50,7 @@ class Run:
         changing: The leaves that change from one step to the next: name -> shape of the leading part that does.
         scales: Of each of those what the solver's timesteps are multiplied with to get it; None if it is no multiple.
         calls_per_step: 2 where each branch of guidance is a separate call.
+        given: What was passed in the first call, by name: ``arguments`` may be one row of it.
     """
 
     arguments: Arguments
@@ -56,25 +58,38 @@ class Run:
     changing: Mapping[str, tuple[int, ...]]
     scales: Mapping[str, float | None]
     calls_per_step: int
+    given: Mapping[str, Any]
 
 
-def record_run(
+def record(
     pipeline: Any,
     component: str,
     settings: Settings,
     change: Mapping[str, Any] | None = None,
     probe: ShapeProbe | None = None,
-) -> Run:
+) -> list[Call]:
     """Runs the pipeline at ``settings.base`` with ``change``, a probe in the place of its denoiser.
 
     Raises:
-        ZeusError: A setting that the pipeline refuses, or calls that differ in their arguments or change one that is
-            no tensor.
+        ZeusError: A setting that the pipeline refuses.
     """
     setting = {**settings.base, **(change or {})}
     with say_failure(setting):
-        calls = record_calls(pipeline, component, lambda proxy: settings.run(proxy, **setting), probe=probe)
-    flat = _flatten(calls)
+        return record_calls(pipeline, component, lambda proxy: settings.run(proxy, **setting), probe=probe)
+
+
+def summarize(calls: Sequence[Call], rows: Rows, row: int = 0) -> Run:
+    """What the calls of one run passed.
+
+    Args:
+        calls: What ``record`` returned.
+        rows: What is taken of them.
+        row: Which row, where one is taken.
+
+    Raises:
+        ZeusError: Calls that differ in their arguments or change one that is no tensor.
+    """
+    flat = _flatten(calls, rows, row)
     changing: dict[str, tuple[int, ...]] = {}
     for call, arguments in zip(calls, flat, strict=True):
         check_same(flat[0], arguments)
@@ -85,12 +100,44 @@ def record_run(
     times = [call.time for call in calls]
     scales = {name: find_timestep_scale(times, [arguments.leaves[name] for arguments in flat]) for name in changing}
     calls_per_step = sum(call.step == calls[0].step for call in calls)
-    return Run(flat[0], calls[0].output_shape, changing, scales, calls_per_step)
+    shape = calls[0].output_shape
+    return Run(flat[0], (1, *shape[1:]) if rows.is_one else shape, changing, scales, calls_per_step, calls[0].arguments)
 
 
-def _flatten(calls: Sequence[Call]) -> list[Arguments]:
+def find_rows(first: Sequence[Mapping[str, Any]]) -> Rows:
+    """How the rows of a pipeline's calls are passed: what is a list in them is as long as there are rows.
+
+    Args:
+        first: The arguments of the first call of each run, at settings that differ.
+    """
+    lengths = {
+        name: tuple(count_rows(arguments.get(name)) for arguments in first)
+        for name, value in first[0].items()
+        if isinstance(value, list | tuple)
+    }
+    lists = {name: moving for name, moving in lengths.items() if len({*moving}) > 1}
+    tensors = [name for name in lists if isinstance(first[0][name][0], torch.Tensor)]
+    rows = Rows(frozenset(lists))
+    return take_one(rows, first, lists[tensors[0]]) if tensors else rows
+
+
+def take_one(rows: Rows, first: Sequence[Mapping[str, Any]], counts: Sequence[int]) -> Rows:
+    """One row of such calls.
+
+    Args:
+        rows: What is known of them.
+        first: As in ``find_rows``.
+        counts: The rows of each run.
+    """
+    flat = [flatten({name: value for name, value in each.items() if name not in rows.lists}).tensors for each in first]
+    sizes = {name: tuple(leaves[name].shape[:1] for leaves in flat) for name in flat[0]}
+    tensors = frozenset(name for name, found in sizes.items() if found == tuple((count,) for count in counts))
+    return Rows(rows.lists, tensors, is_one=True)
+
+
+def _flatten(calls: Sequence[Call], rows: Rows, row: int) -> list[Arguments]:
     """The calls, each number that changes from step to step as a tensor of shape (): a timestep."""
-    flat = [flatten(call.arguments) for call in calls]
+    flat = [rows.flatten(call.arguments, row) for call in calls]
     firsts = [flat[_find_first(calls, call)].leaves for call in calls]
     moving = {
         name

@@ -6,8 +6,10 @@ from typing import Any
 import onnx_ir as ir
 import torch
 from onnxscript import opset20 as op
+from onnxscript.function_libs.torch_lib.ops.core import aten_index
 
 INT64 = ir.DataType.INT64
+_NARROW = (ir.DataType.INT32, ir.DataType.INT16, ir.DataType.INT8, ir.DataType.UINT8)
 
 
 def squeeze(tensor: Any, dim: int) -> Any:
@@ -30,6 +32,17 @@ def concatenate(tensors: Sequence[Any], dim: int = 0) -> Any:
     widest = max((tensor.dtype for tensor in tensors), key=lambda dtype: (dtype.is_floating_point(), dtype.bitwidth))
     tensors = [tensor if tensor.dtype == widest else op.Cast(tensor, to=widest) for tensor in tensors]
     return op.Concat(*tensors, axis=dim)
+
+
+def index(tensor: Any, indices: Sequence[Any]) -> Any:
+    """``aten.index.Tensor`` takes places of any integer type; ONNX's GatherND takes int64."""
+    return aten_index(tensor, [_widen(one) if one is not None and one.dtype in _NARROW else one for one in indices])
+
+
+def _widen(places: Any) -> Any:
+    wide = op.Cast(places, to=INT64)
+    wide.shape = places.shape
+    return wide
 
 
 def repeat_interleave(tensor: Any, repeats: Any, dim: int | None = None, output_size: Any = None) -> Any:
@@ -61,12 +74,21 @@ def spread(repeats: Any, output_size: Any = None) -> Any:
     return op.ReduceSum(op.Cast(passed, to=INT64), _write([1]), keepdims=0)
 
 
+def find_true(tensor: Any) -> Any:
+    """``aten.nonzero``; TensorRT-RTX has no NonZero, so that of one axis is made of other operators."""
+    if tensor.shape is None or len(tensor.shape) != 1:
+        return op.Transpose(op.NonZero(tensor), perm=[1, 0])
+    return op.Unsqueeze(spread(op.Cast(op.Cast(tensor, to=ir.DataType.BOOL), to=INT64)), _write([1]))
+
+
 def _write(numbers: Sequence[int]) -> Any:
     return op.Constant(value_ints=list(numbers))
 
 
 TRANSLATIONS: dict[Callable, Callable] = {
     torch.ops.aten.squeeze.dim: squeeze,
+    torch.ops.aten.index.Tensor: index,
+    torch.ops.aten.nonzero.default: find_true,
     torch.ops.aten.masked_fill.Scalar: masked_fill,
     torch.ops.aten.masked_fill.Tensor: masked_fill,
     torch.ops.aten.repeat_interleave.self_int: repeat_interleave,

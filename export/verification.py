@@ -149,7 +149,7 @@ def choose_trace(
 
 def _capture_again(manifest: Manifest, pipeline: Any, settings: Settings) -> Capture:
     """The call that a bundle was exported from; a model with other weights or inputs is refused."""
-    captured = capture(pipeline, settings, manifest.component)
+    captured = capture(pipeline, settings, manifest.component, is_one=manifest.latents.axes[:1] == (1,))
     digest = digest_weights(captured.denoiser, manifest.graphs[0])[0]
     if digest != manifest.weights_sha256:
         raise ZeusError(

@@ -60,7 +60,7 @@ class Session:
         device: str | torch.device | None = None,
         precision: str | None = None,
         adapter: str | None = None,
-        **options: bool | None,
+        **options: Any,
     ):
         expect("bundle", bundle, (str, Path, Bundle), "a folder or an opened bundle")
         expect("engine", engine, (Callable, EnginePair, type(None)), "a denoiser; name a backend instead to open one")
@@ -78,7 +78,7 @@ class Session:
         self._quantized = engine.quantized if isinstance(engine, EnginePair) else None
         self.engine: Denoiser
         if engine is None:
-            self.engine, self.backend_reason = self._open(self.bundle, precision=precision)
+            self.engine, self.backend_reason = self._open(bundle=self.bundle, precision=precision)
         else:
             self.engine, self.backend_reason = engine.full if isinstance(engine, EnginePair) else engine, "given"
         info = getattr(self.engine, "info", None)
@@ -107,12 +107,12 @@ class Session:
         """
         with self._lock:
             if self._quantized is None:
-                self._quantized, _reason = self._open(self.bundle, precision=self.bundle.find_quantized())
+                self._quantized, _reason = self._open(bundle=self.bundle, precision=self.bundle.find_quantized())
             return self._quantized
 
     def open_engine(self, adapter: str, precision: str | None = None) -> Engine:
         """Another engine of the same kind and device, with this adapter of the bundle; errors as in the class."""
-        return self._open(self.bundle.with_adapter(adapter), precision=precision)[0]
+        return self._open(bundle=self.bundle.with_adapter(adapter), precision=precision)[0]
 
     def begin(self, num_steps: int, strength: float) -> int:
         """The evaluation that an image-to-image trajectory of ``strength`` (0..1) begins at.

@@ -44,7 +44,7 @@ class Batcher(AbstractContextManager):
     Args:
         session: A session; it stays open when the batcher is closed.
         max_rows: The most rows of a call of the engine; guidance has two per image.
-        max_wait: Seconds that a call with room waits at most for others, while any are expected.
+        max_wait: Seconds that a call with room waits at most for others, while any are expected and the engine is free.
         max_active: Trajectories that run at a time; twice ``max_rows`` by default.
         max_queue: Requests that wait for their begin.
         batch_sizes: The only sizes of a call, which is padded to the next one; by default those that the engine takes.
@@ -59,7 +59,7 @@ class Batcher(AbstractContextManager):
         session: Session,
         *,
         max_rows: int = 8,
-        max_wait: float = 0.02,
+        max_wait: float = 0.005,
         max_active: int | None = None,
         max_queue: int = 256,
         batch_sizes: Sequence[int] | None = None,

@@ -10,22 +10,26 @@ class CallQueue:
     """The calls that wait, by key. It knows no thread and no clock: times are passed in.
 
     A batch is ready when it is full, when no other caller is expected that could join it, or when its oldest call has
-    waited for ``max_wait``. Keys take turns: one that was served goes behind those that wait. Within a key the call
-    that is due first goes first, and takes as many rows as there is room for. Before those without a deadline goes a
-    critical call: its caller has so many calls left that all others would be done earlier, and it would end alone.
+    waited for ``max_wait`` while the engine was free. Keys take turns: one that was served goes behind those that wait.
+    Within a key the call that is due first goes first, and takes as many rows as there is room for. Before those
+    without a deadline goes a critical call: its caller has so many calls left that it would end alone.
 
     Args:
         max_wait: Seconds that a batch with room waits for callers that are expected, and that a caller is expected.
     """
 
     def __init__(self, max_wait: float):
-        self._max_wait = max_wait
+        self._max_wait, self._free = max_wait, -math.inf
         self._groups: dict[Key, list[WaitingCall]] = {}  # in the order of their turns
         self._most: dict[Key, int] = {}
         self._expected: dict[Caller, tuple[Key | None, float]] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._groups.values()))
+
+    def free(self, now: float) -> None:
+        """The engine is free: it has answered a call."""
+        self._free = now
 
     def expect(self, caller: Caller, key: Key | None, now: float) -> None:
         """A caller will soon call again, as it did last (``key``) or in any way (None)."""
@@ -63,7 +67,7 @@ class CallQueue:
             return False
         if sum(call.rows - call.taken for call in calls) >= self._most[key]:
             return True
-        if min(call.arrived for call in calls) + self._max_wait <= now:
+        if max(self._free, min(call.arrived for call in calls)) + self._max_wait <= now:
             return True
         return not any(at in (None, key) and now < until for at, until in self._expected.values())
 
@@ -83,8 +87,10 @@ class CallQueue:
 
     def next_change(self) -> float | None:
         """When a batch may become ready although nobody calls; None if nothing waits."""
-        arrivals = [call.arrived + self._max_wait for calls in self._groups.values() for call in calls]
-        return min([*arrivals, *(until for _, until in self._expected.values())]) if arrivals else None
+        arrivals = [call.arrived for calls in self._groups.values() for call in calls]
+        if not arrivals:
+            return None
+        return min(max(self._free, min(arrivals)) + self._max_wait, *(until for _, until in self._expected.values()))
 
     def _keep(self, key: Key, calls: list[WaitingCall]) -> None:
         if calls:

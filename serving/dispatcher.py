@@ -211,6 +211,7 @@ class Dispatcher:
         with self._changed:
             self._calls, self._rows = self._calls + 1, self._rows + rows
             self._padding += lane.pad(rows)
+            self._queue.free(now)
             self._engine_seconds += now - began
             for part in parts:
                 self._settle(part.call, rows, is_shared=len(parts) > 1, seconds=now - began, error=error)

@@ -16,8 +16,8 @@ from zeus_trt.runtime import run_steps
 from zeus_trt.zeus_graph import Plan, Predictor, fold, trace
 
 NAMES = [
-    "Bundle", "Guidance", "Plan", "Session", "Start", "ZeusError", "accelerate", "calibrate", "compare", "export",
-    "export_model", "import_model", "load_plan", "measure_sensitivity", "quantize",
+    "Bundle", "Guidance", "Plan", "Session", "Start", "ZeusError", "accelerate", "add_adapter", "calibrate", "compare",
+    "export", "export_model", "import_model", "load_plan", "measure_sensitivity", "quantize",
 ]  # fmt: skip
 
 

@@ -38,7 +38,7 @@ class ServedModel:
     backend: str = "auto"
     device: str | None = None
     max_rows: int = 8
-    max_wait: float = 0.02
+    max_wait: float = 0.005
     max_queue: int = 256
     inputs: Sequence[str] = ()
 

@@ -13,9 +13,10 @@ from zeus_trt.runtime.bundle.precision import FLOATS, Precision
 from zeus_trt.runtime.denoiser import Denoiser
 from zeus_trt.runtime.engines.named_inputs import spread_rows
 from zeus_trt.runtime.pipelines.answers import list_tensors
-from zeus_trt.runtime.pipelines.arguments import bind, flatten
+from zeus_trt.runtime.pipelines.arguments import Arguments, bind
 from zeus_trt.runtime.pipelines.call_sizes import CallSizes
 from zeus_trt.runtime.pipelines.module_state import read_adapters, read_state
+from zeus_trt.runtime.pipelines.rows import Rows, count_rows, stack_rows
 from zeus_trt.runtime.pipelines.side_effects import find_kept, find_new, unwrap
 from zeus_trt.runtime.pipelines.weights_digest import digest_weights, may_digest
 from zeus_trt.zeus_graph import json_file
@@ -30,9 +31,9 @@ _SAME_SCALE = 1e-4  # relative
 
 
 class Output(NamedTuple):
-    """What pipelines read as ``[0]`` and as ``.sample``."""
+    """What pipelines read as ``[0]`` and as ``.sample``: a tensor, or a list with one per row."""
 
-    sample: torch.Tensor
+    sample: Any
 
 
 class EngineCall:
@@ -60,13 +61,20 @@ class EngineCall:
         self.precision = getattr(getattr(engine, "info", None), "precision", manifest.precision)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Output:
-        """Takes what ``forward`` takes.
+        """Takes what ``forward`` takes; an engine of one row answers row by row.
 
         Raises:
             ZeusError: An argument that the graph has no input for, a size that it does not take, another constant than
                 it was exported with, or an input whose gradient is asked for.
         """
-        found = flatten(bind(self._signature, None, *args, **kwargs))
+        arguments = bind(self._signature, None, *args, **kwargs)
+        latents, rows = self._manifest.latents.name, Rows.of(self._manifest, arguments)
+        count = count_rows(arguments.get(latents)) if rows.is_one else 1
+        output = torch.cat([self._answer(rows.flatten(arguments, row)) for row in range(count)])
+        return Output([*output.unbind(0)] if latents in rows.lists else output)
+
+    def _answer(self, found: Arguments) -> torch.Tensor:
+        """The denoiser's output for arguments as the graph takes them."""
         specs = [spec for spec in self._manifest.inputs if spec.role != "constant"]
         if missing := [
             spec.name for spec in specs if not isinstance(found.leaves.get(spec.name), torch.Tensor | int | float)
@@ -94,7 +102,7 @@ class EngineCall:
         output = self._engine(**inputs).to(latents.device, latents.dtype)
         if (axis := self._manifest.variance_axis) is not None:  # the pipeline drops it as well
             output = torch.cat([output, torch.zeros_like(output)], axis)
-        return Output(output)
+        return output
 
     def predict(self, output: torch.Tensor) -> torch.Tensor:
         """The part of a denoiser's output that the engine gives: all but a learned variance."""
@@ -163,7 +171,7 @@ class EngineCall:
         named = {spec.name for spec in self._manifest.inputs}
         exported = self._manifest.constants
         for path, value in json_file.plain(json.loads(json.dumps(constants, default=str))).items():
-            if path.split(".")[-1] in named or path in _UNSAID:
+            if path in named or path.split(".")[-1] in named or path in _UNSAID:
                 continue
             if path not in exported or exported[path] != value:
                 raise ZeusError(
@@ -209,9 +217,9 @@ class CheckedCall:
         self._is_due = False
         return answer
 
-    def _compare(self, output: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _compare(self, output: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         expected = self._call_module(args, kwargs)
-        output, expected = (self._engine.predict(one) for one in (output, expected))
+        output, expected = (self._engine.predict(stack_rows(one)) for one in (output, expected))
         error = float((output - expected).float().norm() / expected.float().norm())
         allowed = max(_ALLOWED.get(name, 0.0) for name in (self._engine.precision, Precision.of(expected.dtype)))
         if error < allowed:
@@ -226,11 +234,11 @@ class CheckedCall:
             return "The denoiser has changed since both agreed: undo that, or export this pipeline."
         return "Its bundle was exported from other weights: export this pipeline."
 
-    def _call_module(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+    def _call_module(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         for _ in range(2):  # the first call may fill caches
             before = find_kept(self.module) if isinstance(self.module, torch.nn.Module) else {}
-            expected: torch.Tensor = self.module(*args, **kwargs)[0]
-            seen = [*list_tensors((args, kwargs)), expected]
+            expected = self.module(*args, **kwargs)[0]
+            seen = list_tensors((args, kwargs, expected))
             if not isinstance(self.module, torch.nn.Module) or not find_new(before, self.module, seen):
                 return expected
         raise ZeusError(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tiny_images as image
+import tiny_today as today
 import tiny_unets as unet
 import tiny_videos as video
 import torch
@@ -96,4 +97,31 @@ FAMILIES = {
         unseen=(dict(height=96, width=128, frames=17, prompt=9), dict(height=96, width=160, frames=17, prompt=8)),
     ),
     "hunyuan": Family(video.build_hunyuan, video.run_hunyuan, **VIDEO),
+    "qwen-image": Family(
+        today.build_qwen, today.run_qwen, **IMAGE,
+        relations=frozenset({"prompt + max(max(0, height // 2), width // 2) <= 4096"}),
+    ),
+    "mochi": Family(
+        today.build_mochi, today.run_mochi, **VIDEO, multiple_of=2,
+        relations=frozenset({"1 < (height // 2) * (width // 2)"}),
+    ),
+    "chroma": Family(
+        today.build_chroma, today.run_chroma, **IMAGE, relations=frozenset({"tokens_2 == prompt + tokens"}),
+    ),
+    "lumina2": Family(
+        image.build_lumina, image.run_lumina, **IMAGE, multiple_of=2,
+        relations=frozenset({
+            "4 * (height // (height // 2)) * (width // (width // 2)) < "
+            "4 * (height // 2) * (height // (height // 2)) * (width // 2) * (width // (width // 2))",
+            "4 * (height // (height // 2)) * (width // 2) * (width // (width // 2)) < "
+            "4 * (height // 2) * (height // (height // 2)) * (width // 2) * (width // (width // 2))",
+        }),
+    ),
+    "z-image": Family(
+        today.build_z_image, today.run_z_image, **IMAGE, multiple_of=2,
+        relations=frozenset({
+            "(height // 2) * (width // 2) != 1", "(0 - (height // 2) * (width // 2)) % 32 > 0",
+            "16 < 4 * (height // 2) * (height // (height // 2)) * (width // 2) * (width // (width // 2))",
+        }),
+    ),
 }  # fmt: skip

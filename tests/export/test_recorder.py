@@ -12,7 +12,8 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.export.capture import capture
 from zeus_trt.export.flat import trace_flat
 from zeus_trt.export.recorder import record_calls
-from zeus_trt.export.runs import Settings, record_run
+from zeus_trt.export.runs import Settings, record, summarize
+from zeus_trt.runtime.pipelines.rows import Rows
 
 SD, WAN = FAMILIES["sd15"], FAMILIES["wan"]
 
@@ -67,7 +68,9 @@ def test_it_stops_before_the_decoder(sd):
     def run(pipeline, **setting):  # three steps and a picture, of a pipeline that has no decoder
         pipeline(prompt_embeds=torch.zeros(2, 7, 16), negative_prompt_embeds=torch.zeros(2, 7, 16), **setting)
 
-    assert record_run(sd, "unet", Settings({"height": 64, "width": 96}, {}, run=run)).changing.keys() == {
+    assert summarize(
+        record(sd, "unet", Settings({"height": 64, "width": 96}, {}, run=run)), Rows()
+    ).changing.keys() == {
         "sample",
         "timestep",
     }

@@ -68,6 +68,12 @@ def test_n_pictures_have_seeds_of_their_own(client):
     assert read_picture(both[1]).tobytes() == read_picture(second[0]).tobytes() != read_picture(both[0]).tobytes()
 
 
+def test_conditioning_by_name_is_that_of_a_label(client):
+    rest = {"steps": 4, "seed": 8, "n": 2}
+    both = [client.post(POST, json={**rest, **one}).json() for one in ({"label": 3}, {"inputs": {"class_labels": 3}})]
+    assert both[0]["data"] == both[1]["data"]
+
+
 def test_openai_clients_may_send_their_fields(client):
     asked = {"prompt": "", "model": "toy", "user": "u", "n": 1, "size": "8x8", "response_format": "b64_json"}
     answer = client.post(POST, json={**asked, "steps": 3}).json()

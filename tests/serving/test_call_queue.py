@@ -60,6 +60,24 @@ def test_nobody_is_waited_for_longer_than_max_wait():
     assert show(queue.take(3.0)) == [(call, 0, 1)]  # it has waited for long enough
 
 
+def test_the_time_of_an_answer_is_no_waiting():
+    """Whoever waited while the engine ran meets those who had the answer: else both would take turns for ever."""
+    queue = CallQueue(max_wait=1.0)
+    answered = Caller()
+    waits = arrive(queue, at=0.0)
+    queue.free(5.0)
+    queue.expect(answered, A, 5.0)
+    assert not queue.take(5.5)
+    joins = arrive(queue, at=5.9, caller=answered)
+    assert show(queue.take(5.9)) == [(waits, 0, 1), (joins, 0, 1)]
+    waits = arrive(queue, at=6.0)
+    queue.free(10.0)
+    queue.expect(answered, A, 10.0)
+    queue.expect(Caller(), None, 10.9)
+    assert queue.next_change() == 11.0
+    assert show(queue.take(11.0)) == [(waits, 0, 1)]
+
+
 def test_who_called_with_another_key_is_not_waited_for():
     queue = CallQueue(max_wait=1.0)
     queue.expect(Caller(), B, 0.0)

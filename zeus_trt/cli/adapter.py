@@ -23,5 +23,6 @@ def adapter(bundle, file, name, scale, overwrite) -> dict:
     from zeus_trt.export import add_adapter
 
     added = add_adapter(bundle, file, name, scale=scale, overwrite=overwrite).adapter
+    assert added
     click.echo(escape(f"{bundle}: {added.name} at {added.scale:g} changes {len(added.scaling)} weights"))
     return {"bundle": str(bundle), "adapter": asdict(added)}

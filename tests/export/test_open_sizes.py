@@ -1,0 +1,49 @@
+"""Numbers that a model's code makes of sizes stay open, and rows that it goes through in Python are one row."""
+
+import onnxruntime
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+from zeus_trt.export.graph import write_graph
+from zeus_trt.export.open_sizes import keep_sizes_open
+from zeus_trt.runtime.pipelines.rows import Rows, stack_rows
+
+DYNAMIC = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        length, rows = int(x.shape[1]), len(x)
+        assert isinstance(length, int)
+        assert int("3") == 3
+        steps = torch.linspace(-length / 2, length / 2, length)
+        longest = max(rows, length, 2) + min([rows, length])
+        chosen = x[0][torch.nonzero(x[0] > 0).flatten()]
+        padded = pad_sequence([x[:, 0], x[0]], batch_first=True)
+        assert len({rows, length}) == 2
+        places = torch.arange(length, dtype=torch.int32)
+        return x[:, places] * torch.as_tensor(length) + steps + longest + chosen.sum() + padded.sum()
+
+
+def test_sizes_stay_open(tmp_path):
+    model, x = Model(), torch.randn(3, 5, generator=torch.Generator().manual_seed(0))
+    with keep_sizes_open(model):
+        program = torch.export.export(model, (x,), dynamic_shapes=(DYNAMIC,), strict=False)
+    write_graph(program, ["x"], [("rows", "length")] * 2, tmp_path / "graph.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "graph.onnx"))
+    for given in (x, torch.linspace(-2, 3, 4 * 9).reshape(4, 9)):
+        (found,) = session.run(None, {"x": given.numpy()})
+        torch.testing.assert_close(torch.from_numpy(found), model(given), rtol=1e-5, atol=1e-5)
+    assert not {"len", "int"} & globals().keys()
+
+
+def test_a_list_with_a_tensor_per_row_is_one_row_at_a_time():
+    rows = Rows(frozenset({"x", "shapes"}), frozenset({"t"}), is_one=True)
+    given = {"x": [torch.ones(2, 3), torch.zeros(2, 4)], "shapes": [(1, 2), (3, 4)], "t": torch.arange(2.0), "k": None}
+    taken = rows.flatten(given, 1)
+    assert taken.leaves["x"].shape == (1, 2, 4)
+    assert (taken.leaves["shapes.0.0"], taken.leaves["shapes.0.1"]) == (3, 4)
+    assert taken.leaves["t"].equal(torch.tensor([1.0]))
+    restored = rows.restore(taken.nest(taken.leaves))
+    assert [tensor.shape for tensor in restored["x"]] == [(2, 4)]
+    assert stack_rows(restored["x"]).shape == (1, 2, 4)
