@@ -56,8 +56,8 @@ def write(known: Mapping[str, Any]) -> str:
     versions = known["versions"]
     head = _HEAD.format(
         diffusers=versions["diffusers"],
-        counts="; ".join(f"{name}: {number}" for name, number in known["counts"].items()) + ".",
-        versions=", ".join(f"{name} {version}" for name, version in versions.items()),
+        counts="; ".join(f"{name}: {number}" for name, number in count(known["classes"]).items()) + ".",
+        versions=", ".join(f"{name} {version}" for name, version in sorted(versions.items())),
     )
     return head + "".join(_write_row(name, found) for name, found in sorted(known["classes"].items()))
 
