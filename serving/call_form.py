@@ -41,7 +41,7 @@ class CallForms:
     def __init__(self, by_row: tuple[str, ...]):
         self._by_row = by_row
         self._find = lru_cache(_REMEMBERED)(self._check)
-        self._forms: WeakValueDictionary[tuple[_Kind, ...], _Form] = WeakValueDictionary()
+        self._forms: WeakValueDictionary[tuple[tuple[object, ...], ...], _Form] = WeakValueDictionary()
         self._lock = threading.Lock()
 
     def make(
