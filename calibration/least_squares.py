@@ -6,6 +6,7 @@ import numpy as np
 
 from zeus_trt.calibration.trajectory_stats import TrajectoryStats
 from zeus_trt.zeus_graph import Plan, Predictor
+from zeus_trt.zeus_graph.row_table import Row
 
 _RIDGE = 1e-6  # of the mean square of what is read: outputs are nearly collinear
 
@@ -22,7 +23,7 @@ def fit_least_squares(stats: TrajectoryStats, plan: Plan, order: int = 4) -> Pla
         order: Past full outputs that a step reads, at most; the authors read all that are kept.
     """
     gram = stats.products.mean(axis=0)
-    table = {}
+    table: dict[int, Row] = {}
     for step in range(len(plan)):
         if not plan.is_full(step):
             past = [full for full in plan.full_steps if full < step][-order:]

@@ -122,7 +122,8 @@ def _resume(path: Path | None, tag: dict[str, Any]) -> TrajectoryStats | None:
 def _record_batch(
     workload: Workload, program: SolverProgram, setting: Setting, numbers: Sequence[int], tag: dict[str, Any]
 ) -> TrajectoryStats:
-    count, outputs, initial = program.num_evaluations, [], []
+    count, outputs = program.num_evaluations, list[torch.Tensor]()
+    initial: list[torch.Tensor] = []
     plans = probe_plans(count)
     responses = np.full((len(numbers), len(plans), count), np.nan)
 

@@ -95,7 +95,9 @@ def _summarize(
         "eager_samples": next((len(record.latents) for record in untimed.values()), options.num_images),
         "has_eager_reference": options.reference and EAGER in subject.backends,
     }
-    absences = [reason for name in options.metrics if (reason := explain_absence(name, options.num_images))]
+    absences = [
+        reason for metric in options.metrics if (reason := explain_absence(name_metric(metric), options.num_images))
+    ]
     return Comparison(
         settings=settings,
         machine=describe_machine(),

@@ -56,9 +56,8 @@ def name_metric(metric: Metric) -> str:
 def check_metrics(metrics: tuple[Metric, ...]) -> None:
     """Raises ZeusError for an unknown metric, and for both kinds of LPIPS."""
     if unknown := [one for one in metrics if one not in (*METRICS, *_OTHERS) and not _find_other(one)]:
-        raise ZeusError(
-            f"metric: got {unknown[0]!r}; expected some of {', '.join((*METRICS, *_OTHERS))}. Choose among these."
-        )
+        known = ", ".join(map(name_metric, (*METRICS, *_OTHERS)))
+        raise ZeusError(f"metric: got {unknown[0]!r}; expected some of {known}. Choose among these.")
     if {"lpips", "lpips=squeeze"} <= set(metrics):
         raise ZeusError("metric: got lpips and lpips=squeeze; expected one network for LPIPS. Leave one out.")
 

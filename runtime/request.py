@@ -16,7 +16,7 @@ from zeus_trt.runtime.start import Start
 from zeus_trt.zeus_graph import Plan, Predictor, SolverProgram, choose_plan, counts
 from zeus_trt.zeus_graph.plan_choice import Planner, lay_plan
 from zeus_trt.zeus_graph.policy import PolicyMaker
-from zeus_trt.zeus_graph.policy_choice import read_policy, settle_plan
+from zeus_trt.zeus_graph.policy_choice import choose_policy, read_policy, settle_plan
 from zeus_trt.zeus_graph.window import Window
 
 _IMAGES = ("batch", "num_images")
@@ -93,10 +93,9 @@ class Request:
             raise ZeusError(f"schedule: got {wrong[0]!r}; expected other arguments of set_timesteps. Leave it out.")
         object.__setattr__(self, "seed", read_seed(self.seed))
         check_threshold(self.drift_threshold)
+        make_policy = choose_policy(self.drift_threshold, self.policy)
         if self.policy is not None:
-            object.__setattr__(self, "policy", read_policy(self.policy))
-        if self.policy and self.drift_threshold is not None:
-            raise ZeusError("drift_threshold: got one beside a policy; expected one of them. Leave the other out.")
+            object.__setattr__(self, "policy", make_policy)
         guidance = _choose_guidance(self.guidance, self.guidance_scale, self.negative)
         for name, value in (("guidance", guidance), ("guidance_scale", 1.0), ("negative", None)):
             object.__setattr__(self, name, value)
@@ -122,7 +121,7 @@ class Request:
         """
         given = self.plan if isinstance(self.plan, Plan) else None
         plan = given.with_predictor(self.predictor) if given else lay_plan(self._choose_plan(), count(), program)
-        plan = settle_plan(self.policy, plan) if self.policy else plan
+        plan = settle_plan(read_policy(self.policy), plan) if self.policy else plan
         settled = dict.fromkeys(("ratio", "window", "preset", "min_psnr", "predictor")) | {
             "schedule": self.schedule or {}
         }

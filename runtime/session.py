@@ -66,11 +66,10 @@ class Session:
         expect("engine", engine, (Callable, EnginePair, type(None)), "a denoiser; name a backend instead to open one")
         if scheduler is not None and not hasattr(scheduler, "set_timesteps"):
             raise ZeusError(f"scheduler: got {type(scheduler).__name__}; expected a scheduler of diffusers. Change it.")
-        self.bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
-        if adapter is not None:
-            self.bundle = self.bundle.with_adapter(adapter)
+        opened = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
+        self.bundle = opened if adapter is None else opened.with_adapter(adapter)
         if engine is not None:
-            check_given(engine, self.bundle, backend, options.get("cuda_graph"), precision)
+            check_given(engine, self.bundle, backend, options.get("cuda_graph"), precision, device)
         given = getattr(engine, "backend", None)
         self._open = partial(choose_engine, backend=given if given in BACKENDS else backend, device=device, **options)
         inspect.signature(self._open).bind(self.bundle)  # refuses other options
@@ -83,8 +82,6 @@ class Session:
             self.engine, self.backend_reason = engine.full if isinstance(engine, EnginePair) else engine, "given"
         info = getattr(self.engine, "info", None)
         self._device = info.device if info else check_device(device) if device is not None else None
-        if info and device is not None and check_device(device) not in (info.device, torch.device(info.device.type)):
-            raise ZeusError(f"device: got {device} beside an engine on {info.device}; expected none. Leave it out.")
         self.solver = Solver(self.bundle, scheduler)
         self.menu = Menu(self.bundle)
 

@@ -39,7 +39,7 @@ class CriterionPolicy(RowPolicy):
 
     def __init__(self, plan: Plan, grid: Sequence[Any] | None = None, *, floor: int = 0, cap: int = 4):
         letters = "".join("Q" if letter == "Q" else "F" for letter in plan.steps)
-        super().__init__(Plan(letters, self.predictor), grid)
+        super().__init__(Plan(letters).with_predictor(self.predictor), grid)
         self._floor, self._cap = check_count("floor", floor, 0), check_count("cap", cap, 0)
 
     def see(self, step: int, latents: torch.Tensor) -> None:

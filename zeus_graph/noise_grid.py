@@ -6,7 +6,8 @@ from math import isclose, sqrt
 from typing import TYPE_CHECKING, Any
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.zeus_graph.trace import read_scales, read_sigmas
+from zeus_trt.zeus_graph.sigmas import read_sigmas
+from zeus_trt.zeus_graph.trace import read_scales
 
 if TYPE_CHECKING:
     from zeus_trt.zeus_graph.predictor import Predictor
@@ -62,7 +63,7 @@ def _list_noise(
     prediction = config.get("prediction_type") or ("flow_prediction" if "shift" in config else None)
     if sigmas is None or "sigma_data" in config:
         raise _refuse(rule, "a schedule whose noise is not known")
-    read = _READOUTS.get(prediction)
+    read = _READOUTS.get(prediction or "")
     if read is None:
         raise _refuse(rule, f"the prediction type {prediction}")
     noises = []

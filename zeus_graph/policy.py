@@ -76,7 +76,7 @@ class StaticPolicy:
         self.plan = plan
         self._rows = plan.rule.rows(plan, grid)
         self._last_use = last_uses(self._rows)
-        self._kept: dict[int, torch.Tensor] = {}
+        self._kept: dict[int | Sample, torch.Tensor] = {}
         self._shape: torch.Size | None = None
         self._step = 0
 

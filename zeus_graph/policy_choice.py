@@ -23,13 +23,23 @@ POLICIES: dict[str, Callable[..., Policy]] = {
 """Name -> the class of a policy; its first setting is ``setting``."""
 
 
-def choose_policy(drift_threshold: float | None = None, is_open: bool = False) -> PolicyMaker:
+def choose_policy(
+    drift_threshold: float | None = None, policy: str | PolicyMaker | None = None, is_open: bool = False
+) -> PolicyMaker:
     """Makes what makes the policies of a run.
 
     Args:
         drift_threshold: Measure drift; a step after one whose drift is above this is full too.
+        policy: As in ``read_policy``, instead of the threshold.
         is_open: Whether steps ahead may become full for other reasons.
+
+    Raises:
+        ZeusError: Both are given, or as ``read_policy``.
     """
+    if policy is not None and drift_threshold is not None:
+        raise ZeusError("drift_threshold: got one beside a policy; expected one of them. Leave the other out.")
+    if policy is not None:
+        return read_policy(policy)
     if drift_threshold is not None:
         return partial(DriftPolicy, threshold=drift_threshold)
     return _make_open if is_open else StaticPolicy

@@ -105,7 +105,7 @@ def _local(skip: Skip, order: int) -> Row:
 
 
 def _interpolate(skip: Skip, nodes: Sequence[int], rule: str) -> Row:
-    row = {}
+    row: dict[Source, float] = {}
     for node in nodes:
         weight = 1.0
         for other in nodes:

@@ -10,6 +10,7 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph.noise_grid import measure_program
 from zeus_trt.zeus_graph.plan import Plan
 from zeus_trt.zeus_graph.predictor import Predictor, Row
+from zeus_trt.zeus_graph.row_table import step_of
 from zeus_trt.zeus_graph.solver_program import SolverProgram
 
 _RIDGE = 1e-3  # of each difference's own square
@@ -39,7 +40,7 @@ class Fit:
     def plan(self, place: int) -> Plan:
         """One of the plans, with its table."""
         pairs = enumerate(zip(self.sources[place], self.weights[place], strict=True))
-        rows = {
+        rows: dict[int, Row] = {
             step: {int(k): float(w) for k, w in zip(sources, weights, strict=True) if w}
             for step, (sources, weights) in pairs
             if weights.any()
@@ -166,7 +167,7 @@ def weigh_error(
         if row is None:
             output = identity[step] + feedback[step] * (input_row @ moved)
         else:
-            output = np.sum([weight * used[source] for source, weight in row.items()], axis=0)
+            output = np.sum([weight * used[step_of(source)] for source, weight in row.items()], axis=0)
         if step in quantized:
             output = output + np.eye(1, 2 * size, size + step)[0]
         used.append(output)

@@ -6,7 +6,7 @@ No scheduler is named, patched or subclassed here: whether one can be traced is 
 import copy
 import inspect
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph.counts import MAX_STEPS, check_count, is_whole, show
 from zeus_trt.zeus_graph.prune import prune
+from zeus_trt.zeus_graph.sigmas import read_sigmas
 from zeus_trt.zeus_graph.solver_program import SolverProgram
 
 _TOLERANCE = 1e-5  # of the probe: above the float32 casts inside schedulers, far below any clipping
@@ -282,22 +283,3 @@ def _tensors(value: Any, seen: set[int] | None = None) -> Iterator[torch.Tensor]
             yield from _tensors(item, seen)
     elif hasattr(value, "__dict__"):
         yield from _tensors(vars(value), seen)
-
-
-def read_sigmas(prepared: Any, timesteps: Sequence[float], begin: int = 0) -> tuple[float, ...] | None:
-    """The scheduler's sigmas if they stand one to an evaluation, else those of its alphas, else None."""
-    total = len(prepared.timesteps)
-    own = getattr(prepared, "sigmas", None)
-    if own is not None and total <= len(own) <= total + 1:
-        sigmas = [float(sigma) for sigma in own[begin:total]]
-        repeats = [i for i in range(1, len(sigmas)) if sigmas[i] == sigmas[i - 1]]
-        if all(timesteps[i] == timesteps[i - 1] for i in repeats) and np.isfinite(sigmas).all():
-            return tuple(sigmas)
-    alphas = getattr(prepared, "alphas_cumprod", None)
-    if alphas is None or min(timesteps) < 0 or max(timesteps) > len(alphas) - 1:
-        return None
-    alphas = np.asarray(alphas, dtype=np.float64)
-    with np.errstate(all="ignore"):
-        log_sigmas = 0.5 * np.log((1 - alphas) / alphas)
-        derived = np.exp(np.interp(timesteps, np.arange(len(alphas)), log_sigmas))
-    return tuple(derived.tolist()) if np.isfinite(derived).all() else None

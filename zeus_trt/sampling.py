@@ -138,7 +138,7 @@ def run_model(
     check_run(asked.steps, count, seed)
     check_kind(output, is_video=isinstance(workload, PipelineWorkload) and workload.makes_videos)
     planner = asked.make_planner() if asked.min_psnr is None else None
-    chosen = {"plan": planner, "min_psnr": asked.min_psnr, "policy": asked.policy}
+    chosen: dict[str, Any] = {"plan": planner, "min_psnr": asked.min_psnr, "policy": asked.policy}
     made = []
     for file, plan in zip(files, (chosen, {"plan": choose_plan(ratio=0)}), strict=False):
         with progress() if progress else nullcontext() as bar:

@@ -69,7 +69,8 @@ def choose_engine(
                 engine = _open(bundle, name, place, cuda_graph, trust, graph or precision)
                 if graph:
                     engine.graph = graph
-                engine.adapter = bundle.adapter.sha256 if bundle.adapter else ""
+                if bundle.adapter:
+                    engine.adapter = bundle.adapter.sha256
             except ZeusError as error:
                 if isinstance(error, UntrustedError) and backend == "auto":
                     _log.warning("%s", error)
@@ -82,9 +83,14 @@ def choose_engine(
 
 
 def check_given(
-    engine: Denoiser | EnginePair, bundle: Bundle, backend: str, cuda_graph: bool | None, precision: str | None
+    engine: Denoiser | EnginePair,
+    bundle: Bundle,
+    backend: str,
+    cuda_graph: bool | None,
+    precision: str | None,
+    device: str | torch.device | None,
 ) -> None:
-    """Refuses an engine that a session is given beside a choice of one, or one with another adapter than the bundle's.
+    """Refuses an engine that a session is given beside a choice of one, on another device, or with another adapter.
 
     Raises:
         ZeusError: It is such an engine.
@@ -94,6 +100,9 @@ def check_given(
         raise ZeusError(f"engine: got one, and {asked}; expected either. Leave one of them out.")
     asked = bundle.adapter.sha256 if bundle.adapter else ""
     for one in (engine.full, engine.quantized) if isinstance(engine, EnginePair) else (engine,):
+        place = one.info.device if getattr(one, "info", None) else None
+        if place and device is not None and check_device(device) not in (place, torch.device(place.type)):
+            raise ZeusError(f"device: got {device} beside an engine on {place}; expected none. Leave it out.")
         if (found := getattr(one, "adapter", asked)) != asked:
             raise ZeusError(
                 f"engine: got one with the adapter {found[:12] or 'none'}; expected {asked[:12] or 'none'}, that of "

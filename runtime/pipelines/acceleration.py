@@ -29,7 +29,7 @@ from zeus_trt.runtime.session import Session
 from zeus_trt.runtime.steppers import Step
 from zeus_trt.zeus_graph import Plan, Predictor
 from zeus_trt.zeus_graph.counts import show
-from zeus_trt.zeus_graph.policy_choice import choose_policy, read_policy
+from zeus_trt.zeus_graph.policy_choice import choose_policy
 
 __all__ = ["accelerate", "find_denoisers"]
 
@@ -101,10 +101,7 @@ def accelerate(
     choice = PlanChoice.read(ratio=ratio, **asked)
     if asked.get("min_psnr") is not None and engine is None:
         raise refuse_floor()
-    if policy is not None and drift_threshold is not None:
-        raise ZeusError("drift_threshold: got one beside a policy; expected one of them. Leave the other out.")
-    make_policy = choose_policy(drift_threshold, is_open=True) if policy is None else read_policy(policy)
-    begin = functools.partial(PipelineRun, make_policy, on_step, on_call)
+    begin = functools.partial(PipelineRun, choose_policy(drift_threshold, policy, is_open=True), on_step, on_call)
     return _Block(_Accelerated(pipeline, scheduler, choice, begin), engine, check)
 
 

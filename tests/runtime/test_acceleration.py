@@ -25,6 +25,7 @@ SCHEDULERS = {
     "cogvideox, stochastic": lambda: diffusers.CogVideoXDPMScheduler(),
 }
 OTHERS = {"cogvideox": ("euler", "cogvideox, stochastic"), "dit": ("euler", "unipc")}
+OTHERS["z-image"] = ("flow, shifted",)  # it gives sigmas as a list, which diffusers' UniPC does not take
 OTHERS["cogview4"] = ("flow, shifted", "flow, karras")  # it gives timesteps and sigmas, which no other solver takes
 OTHERS |= dict.fromkeys(("sd15", "sd21-v", "sdxl", "sdxl-refiner", "inpaint", "pixart"), ("euler", "unipc"))
 ENGINES = ("inpaint", "flux", "wan")

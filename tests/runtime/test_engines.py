@@ -1,5 +1,7 @@
 """Choosing an engine: the best that runs here, and why; never in silence."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -7,6 +9,8 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import Bundle, Session
 from zeus_trt.runtime.engines import choose as engines
 from zeus_trt.runtime.engines.choose import BACKENDS, choose_engine
+
+PLAIN = SimpleNamespace(adapter=None)  # a double of a bundle
 
 
 @pytest.fixture
@@ -31,7 +35,7 @@ def pretend(monkeypatch):
 
 def test_auto_goes_from_the_best_to_what_runs(pretend):
     tried = pretend(("aot-inductor", "cpu"), ("onnxruntime", "cpu"))
-    engine, reason = choose_engine(None)
+    engine, reason = choose_engine(PLAIN)
     assert engine == "aot-inductor"
     assert [backend for backend, _ in tried] == list(BACKENDS[:3])
     assert reason.startswith("the best that runs here (tensorrt: got none on cpu")
@@ -39,22 +43,22 @@ def test_auto_goes_from_the_best_to_what_runs(pretend):
 
 def test_a_gpu_comes_before_the_cpu(pretend):
     tried = pretend(("onnxruntime", "cuda"), ("aot-inductor", "cpu"), gpu=True)
-    assert choose_engine(None)[0] == "onnxruntime"
+    assert choose_engine(PLAIN)[0] == "onnxruntime"
     assert {device for _, device in tried} == {"cuda"}
     assert pretend(("onnxruntime", "cpu"), gpu=True) == []
-    assert choose_engine(None)[0] == "onnxruntime"
-    assert choose_engine(None, device="cpu")[0] == "onnxruntime"
+    assert choose_engine(PLAIN)[0] == "onnxruntime"
+    assert choose_engine(PLAIN, device="cpu")[0] == "onnxruntime"
 
 
 def test_what_is_asked_for_has_no_substitute(pretend):
     tried = pretend(("onnxruntime", "cpu"))
     with pytest.raises(ZeusError, match="tensorrt: got none on cpu"):
-        choose_engine(None, "tensorrt")
+        choose_engine(PLAIN, "tensorrt")
     assert tried == [("tensorrt", "cpu")]
-    assert choose_engine(None, "onnxruntime") == ("onnxruntime", "asked for")
+    assert choose_engine(PLAIN, "onnxruntime") == ("onnxruntime", "asked for")
     pretend()
     with pytest.raises(ZeusError, match=r"tensorrt-rtx: got none on cpu.*onnxruntime: got none on cpu"):
-        choose_engine(None)
+        choose_engine(PLAIN)
 
 
 def test_a_session_says_what_it_runs(digits_bundle):
