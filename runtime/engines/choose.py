@@ -100,7 +100,7 @@ def check_given(
         raise ZeusError(f"engine: got one, and {asked}; expected either. Leave one of them out.")
     asked = bundle.adapter.sha256 if bundle.adapter else ""
     for one in (engine.full, engine.quantized) if isinstance(engine, EnginePair) else (engine,):
-        place = one.info.device if getattr(one, "info", None) else None
+        place = getattr(getattr(one, "info", None), "device", None)
         if place and device is not None and check_device(device) not in (place, torch.device(place.type)):
             raise ZeusError(f"device: got {device} beside an engine on {place}; expected none. Leave it out.")
         if (found := getattr(one, "adapter", asked)) != asked:
