@@ -37,7 +37,7 @@ def add_adapter(
     Raises:
         ZeusError: No LoRA of this denoiser, weights that the graph does not hold as they are, or a quantized graph.
     """
-    bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
+    bundle = Bundle.open(bundle.path if isinstance(bundle, Bundle) else bundle)  # others may have added adapters
     manifest, place = bundle.manifest, place_of(check_name(name))
     if not is_finite(scale) or not scale:
         raise ZeusError(f"scale: got {show(scale)}; expected a number that is not 0. Change it.")
