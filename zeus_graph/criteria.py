@@ -201,6 +201,8 @@ class EasyCachePolicy(CriterionPolicy):
 
     def _allow(self, step: int, latents: torch.Tensor) -> list[bool] | None:
         before, self._before = self._before, latents.clone()
+        if before is not None and before.shape != latents.shape:  # another batch
+            self._last, self._rate, self._sum = None, None, 0.0
         if self._rate is None or self._last is None or before is None or step < self._begin:
             return None
         self._sum = self._sum + self._rate * _average((latents - before).abs()) / _average(self._last[1].abs())

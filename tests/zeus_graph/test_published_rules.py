@@ -241,7 +241,7 @@ def test_x0_is_exact_where_the_clean_sample_never_changes(solver):
 
     full = follow(Plan("F" * 20))
     assert relative_error(follow(PLANS[3].with_predictor("x0")), full) < 1e-5
-    if solver != "flow":  # there the output is constant
+    if solver in ("v", "dpm"):  # of a flow, and of epsilon, the output is constant
         assert relative_error(follow(PLANS[3].with_predictor("zeus")), full) > 1e-4
 
 
