@@ -91,11 +91,13 @@ class AdaptivePolicy(CriterionPolicy):
         self._before: torch.Tensor | None = None
         self._moves: deque[torch.Tensor] = deque(maxlen=3)
 
+    def _forget(self) -> None:
+        self._before = None
+        self._moves.clear()
+
     def _allow(self, step: int, latents: torch.Tensor) -> list[bool] | None:
-        if self._before is not None and self._before.shape == latents.shape:
+        if self._before is not None:
             self._moves.append(_average((latents - self._before).abs()))
-        else:
-            self._moves.clear()
         self._before = latents.clone()
         if len(self._moves) < 3:
             return None
@@ -131,8 +133,6 @@ class SadaPolicy(CriterionPolicy):
 
     def take(self, step: int, output: torch.Tensor) -> torch.Tensor | None:
         """Takes the output of a full step, and overwrites the rows that skip it."""
-        if self._outputs and self._outputs[-1].shape != output.shape:
-            self._outputs.clear()
         real = output.clone()
         drift = super().take(step, output)
         if self._outputs:
@@ -147,6 +147,9 @@ class SadaPolicy(CriterionPolicy):
         self._outputs.append(self._outputs[-1])
         self._used = output.clone()
         return output
+
+    def _forget(self) -> None:
+        self._outputs.clear()
 
     def _choose_letter(self, skipped: int) -> str:
         return "R" if skipped else "X"
@@ -187,10 +190,11 @@ class EasyCachePolicy(CriterionPolicy):
         """Takes the output of a full step, and overwrites the rows that skip it."""
         real = output.clone()
         drift = super().take(step, output)
-        assert self._before is not None
+        if self._before is None:
+            return drift
         now, ran = (self._before, real), self._ran(step, output)
-        if self._last is None or self._last[1].shape != real.shape:
-            self._last, self._rate = now, None
+        if self._last is None:
+            self._last = now
             return drift
         (x, psi), flat = self._last, ran.flatten()
         rate = _average((real - psi).abs()) / _average((now[0] - x).abs())
@@ -199,10 +203,11 @@ class EasyCachePolicy(CriterionPolicy):
         self._sum = torch.where(flat, torch.zeros_like(rate), self._sum)
         return drift
 
+    def _forget(self) -> None:
+        self._before, self._last, self._rate, self._sum = None, None, None, 0.0
+
     def _allow(self, step: int, latents: torch.Tensor) -> list[bool] | None:
         before, self._before = self._before, latents.clone()
-        if before is not None and before.shape != latents.shape:  # another batch
-            self._last, self._rate, self._sum = None, None, 0.0
         if self._rate is None or self._last is None or before is None or step < self._begin:
             return None
         self._sum = self._sum + self._rate * _average((latents - before).abs()) / _average(self._last[1].abs())

@@ -39,6 +39,7 @@ class RowPolicy:
         self._grid = None if grid is None else [*grid, grid[-1]]
         self._kept: dict[Source, torch.Tensor] = {}
         self._union = plan
+        self._seen: torch.Size | None = None  # shape of the samples
         self._plans: list[Plan] = []  # one a row, known with the first tensor
         self._full: list[deque[int]] = []  # the last full steps of every row
 
@@ -61,6 +62,9 @@ class RowPolicy:
 
     def see(self, step: int, latents: torch.Tensor) -> None:
         """Sees the sample before ``step``, (batch, ...); keeps a copy if predictions may read it."""
+        if self._seen not in (None, latents.shape):  # another batch
+            self._restart(step, len(latents))
+        self._seen = latents.shape
         self._welcome(step, len(latents))
         if self._union.rule.reads_samples:
             self._kept[Sample(step)] = latents.clone()
@@ -76,7 +80,6 @@ class RowPolicy:
             The largest drift of a row, a tensor (), where it is measured and a row comes from skipped steps.
         """
         if any(kept.shape != output.shape for kept in self._kept.values()):
-            self._kept = {source: kept for source, kept in self._kept.items() if source == Sample(step)}
             self._restart(step, len(output))
         self._welcome(step, len(output))
         skipped = [row for row, plan in enumerate(self._plans) if not plan.is_full(step)]
@@ -104,8 +107,13 @@ class RowPolicy:
 
     def _restart(self, step: int, count: int) -> None:
         """All rows begin anew at ``step``, a full one."""
+        self._kept = {source: kept for source, kept in self._kept.items() if source == Sample(step)}
         self._plans, self._union = [], self._union.with_full(step).with_full(step + 1)
+        self._forget()
         self._welcome(step, count)
+
+    def _forget(self) -> None:
+        """Another batch: what a criterion has seen is of the one before."""
 
     def _change(self, plans: dict[int, Plan]) -> None:
         """Rows follow other plans from now on."""

@@ -17,7 +17,8 @@ from tiny_subjects import write_calibrated
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import EnginePair, ProgramStepper, Session, draw_noise, run
 from zeus_trt.runtime.finite_guard import FiniteGuard
-from zeus_trt.zeus_graph import Plan, fold, load_plan, trace
+from zeus_trt.zeus_graph import Plan, Predictor, fold, load_plan, trace
+from zeus_trt.zeus_graph.noise_grid import measure_program
 
 FLOW = {"prediction_type": "flow_prediction", "use_flow_sigmas": True}
 SOLVERS = {
@@ -109,7 +110,20 @@ def test_two_threads_at_once(compiler, open_digits, tmp_path, guidance_scale):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_toy_of_another_size(driver, tmp_path, scheduler, dtype):
     """Sizes that fill no block of the arithmetic; epsilon's solvers, whose inputs are scaled samples."""
-    program = fold(trace(scheduler(), 30), Plan.uniform(30, 3))
+    check_toy(driver, tmp_path, fold(trace(scheduler(), 30), Plan.uniform(30, 3)), dtype)
+
+
+@pytest.mark.parametrize("predictor", ["chebyshev", "foca", "x0", "residual", "mean-velocity", "table"])
+def test_rules_over_outputs_and_samples(driver, tmp_path, predictor):
+    """A table is written with its rows, those over samples too, which the fingerprint covers."""
+    solver, plan = trace(EulerDiscreteScheduler(), 30), Plan.uniform(30, 3)
+    if predictor == "table":
+        rows = Predictor("residual").rows(plan, measure_program(Predictor("residual"), solver))
+        predictor = Predictor.from_table({step: row for step, row in enumerate(rows) if row})
+    check_toy(driver, tmp_path, fold(solver, plan.with_predictor(predictor)), torch.float64)
+
+
+def check_toy(driver, tmp_path, program, dtype):
     program.save(tmp_path / "program.json")
     noise = draw_noise((3, 1, 7, 101), seed=1).to(dtype)
 

@@ -42,8 +42,8 @@ class Loop(diffusers.DiffusionPipeline):
         for i, t in enumerate(self.scheduler.timesteps):
             cond, uncond = self.net(latents, t), self.net(0.3 * latents, t)
             latents = self.scheduler.step(uncond + 3 * (cond - uncond), t, latents, return_dict=False)[0]
-            if change and i == change:
-                latents = latents[:1]
+            if change and i == change[0]:
+                latents = latents[change[1]]
         return latents
 
 
@@ -78,11 +78,12 @@ def test_a_pipeline_skips_what_a_session_skips(policy):
             torch.testing.assert_close(alone(noise[row : row + 1])[0], found[row], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("part", [slice(1), (slice(None), slice(None), slice(4))], ids=["rows", "height"])
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_batch_that_shrinks_begins_anew(policy):
+def test_a_batch_that_shrinks_begins_anew(policy, part):
     pipeline = Loop(Net(), make_scheduler())
     with accelerate(pipeline, policy=policy) as fast:
-        assert fast(NOISE, change=14).isfinite().all()
+        assert fast(NOISE, change=(14, part)).isfinite().all()
     assert fast.report.plan[15] == "F"
     assert len(fast.report.plan) == STEPS
 
