@@ -1,6 +1,6 @@
 """Which pipeline classes of the installed diffusers work: twin, skipped steps, export, engine.
 
-Each class is built of tiny random components (coverage_components.py) and tried in a process of its own.
+It builds each class from tiny random components (coverage_components.py), and tries it in a separate process.
 
 python benchmarks/coverage.py [--only NAME ...] [--stages twin export] [--resume]
 """

@@ -44,7 +44,7 @@ def build_tokenizer() -> Any:
 
 
 def build_processor() -> Any:
-    """The tokenizer in the place of a processor of words and pictures: it serves prompts without pictures."""
+    """The tokenizer, instead of a processor of words and pictures: it reads prompts without pictures."""
     tokenizer = build_tokenizer()
     tokenizer.tokenizer = tokenizer
     for name in ("image_token", "video_token"):

@@ -39,7 +39,7 @@ class FreeEngine:
 
 
 def ask(ratios: tuple[int, ...], count: int) -> list[dict]:
-    """Requests with settings of their own."""
+    """Requests with different settings."""
     return [
         {"conditioning": {"class_labels": torch.tensor([k % 10])}, "ratio": ratios[k % len(ratios)], "seed": k}
         for k in range(count)

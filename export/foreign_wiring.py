@@ -42,7 +42,7 @@ class Wiring:
         return spec.axes[:1] == (BATCH,)
 
     def fix(self, sizes: Mapping[str, int]) -> "Wiring":
-        """The same with sizes in the place of some axes' names."""
+        """The same, with sizes instead of the names of some axes."""
         return self._rename(lambda axis: sizes.get(str(axis), axis))
 
     def give_rows(self) -> "Wiring":

@@ -56,7 +56,7 @@ def is_pipeline(name: str | Path) -> bool:
         ) from error
     if not is_folder and (path / "modular_model_index.json").is_file():
         raise ZeusError(
-            f"model: got {name}, a modular pipeline, whose blocks run loops of their own; expected a pipeline that is "
+            f"model: got {name}, a modular pipeline, whose blocks have their own loops; expected a pipeline that is "
             "not modular. Make one of its components, and save it with save_pretrained()."
         )
     if is_folder or exists or not _HUB_ID.fullmatch(str(name)):

@@ -160,7 +160,7 @@ def _check_packages(pipeline: Any, error: Exception) -> None:
 
 
 def _find_package(error: Exception, name: str) -> str | None:
-    """The package that the code which raised imports a name from, or the name; None for a name of its own package."""
+    """The package that the failing code imports a name from; the name if none is found, None for a relative import."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     try:
         nodes = [*ast.walk(ast.parse(inspect.getsource(inspect.getmodule(frame) or frame)))]

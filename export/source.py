@@ -131,7 +131,7 @@ def _find_class(folder: Path) -> tuple[str, Any]:
 
 
 def _join(folder: Path, name: str, denoiser: torch.nn.Module) -> Any:
-    """The pipeline of a folder with this denoiser in the place of its own."""
+    """The pipeline of a folder, with this denoiser instead of the one in the folder."""
     import diffusers
 
     from zeus_trt.export.bare_pipeline import make_bare_pipeline

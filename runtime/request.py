@@ -48,8 +48,8 @@ class Request:
         schedule: More arguments of the scheduler's ``set_timesteps``: ``sigmas``, ``timesteps``, ``mu`` ...
         drift_threshold: Measure drift; a step after one whose drift is above this is full too. Infinity only measures.
         policy: What decides at run time, for every row, which steps are full: a name as ``read_policy`` takes it, such
-            as ``easycache=0.05``, or what makes the policy of a plan. A criterion decides instead of the plan, and has
-            a predictor of its own.
+            as ``easycache=0.05``, or what makes the policy of a plan. A criterion decides instead of the plan, and
+            brings its predictor.
 
     Raises:
         ZeusError: A setting of another kind, out of range, or beside one that it excludes. Tensors are checked later,

@@ -90,7 +90,7 @@ class CallQueue:
         arrivals = [call.arrived for calls in self._groups.values() for call in calls]
         if not arrivals:
             return None
-        return min(max(self._free, min(arrivals)) + self._max_wait, *(until for _, until in self._expected.values()))
+        return min([max(self._free, min(arrivals)) + self._max_wait, *(until for _, until in self._expected.values())])
 
     def _keep(self, key: Key, calls: list[WaitingCall]) -> None:
         if calls:

@@ -1,7 +1,7 @@
-"""Policies that decide for every row of a batch on its own.
+"""Policies that decide for each row of a batch separately.
 
-A step of the batch is full while one of its rows needs it; the other rows are given their predictions nonetheless, so
-that each is what it would have been alone. Rows that share nothing but a call save more as requests of their own.
+A step of the batch is full if one of its rows needs it. The other rows keep their predictions, so that each equals its
+separate run. Separate requests save more.
 """
 
 import math

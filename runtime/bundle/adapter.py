@@ -108,7 +108,7 @@ class Factors:
 
 @contextmanager
 def open_factors(path: Path) -> Iterator[Factors]:
-    """Opens a file of factors for a block; raises ZeusError where it is none."""
+    """Opens a file of factors within a block; raises ZeusError if it cannot be read."""
     from safetensors import SafetensorError, safe_open
 
     try:

@@ -100,8 +100,8 @@ class Bundle:
             return replace(self, adapter=None)
         if name not in self.adapters:
             raise ZeusError(
-                f"adapter: got {show(name)} for a bundle with {', '.join(self.adapters) or 'none'}; expected one of "
-                f"its own. Make it: zeus-trt adapter {self.path} FILE -o NAME."
+                f"adapter: got {show(name)} for a bundle with {', '.join(self.adapters) or 'none'}; expected one "
+                f"that it holds. Make it: zeus-trt adapter {self.path} FILE -o NAME."
             )
         content = self.read(f"{adapters.place_of(name)}/{adapters.FILE_NAME}")
         return replace(self, adapter=Adapter.from_json(content))

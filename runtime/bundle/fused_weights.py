@@ -68,7 +68,7 @@ def fuse(bundle: "Bundle", precision: str | None = None, factors: Factors | None
         factors: The tensors of the adapter; by default read from the bundle.
 
     Raises:
-        ZeusError: The graph is quantized, or has no weight of its own for what the adapter changes.
+        ZeusError: The graph is quantized, or holds no separate weight for a parameter that the adapter changes.
     """
     adapter = bundle.adapter
     assert adapter

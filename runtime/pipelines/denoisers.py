@@ -50,7 +50,7 @@ def check_single(pipeline: Any, verb: str) -> None:
     """
     if any(kind.__name__ == "ModularPipeline" for kind in type(pipeline).__mro__):
         raise ZeusError(
-            f"pipeline: got a {type(pipeline).__name__}, whose blocks run loops of their own; expected a pipeline that "
+            f"pipeline: got a {type(pipeline).__name__}, whose blocks have their own loops; expected a pipeline that "
             f"is not modular. {verb} one that is made of its components, such as "
             f"{type(pipeline).__name__.replace('Modular', '')}(**components)."
         )

@@ -134,5 +134,5 @@ def test_modular_pipelines_are_refused_in_one_sentence(tmp_path):
             call(OwnModularPipeline())
     (tmp_path / "modular_model_index.json").write_text("{}")
     for call in (open_model, lambda model: zeus_trt.export(model, tmp_path / "bundle")):
-        with pytest.raises(ZeusError, match="a modular pipeline, whose blocks run loops of their own"):
+        with pytest.raises(ZeusError, match="a modular pipeline, whose blocks have their own loops"):
             call(tmp_path)

@@ -80,7 +80,7 @@ def test_a_bundle_knows_its_adapters_by_digest(bundle, ink):
         with pytest.raises(ZeusError, match=r"engine: got one with the adapter \w{12}; expected none"):
             Session(bundle.path, engine=session.engine)
         Session(bundle.path, engine=session.engine, adapter="ink")
-    with pytest.raises(ZeusError, match="adapter: got 'other' for a bundle with ink; expected one of its own"):
+    with pytest.raises(ZeusError, match="adapter: got 'other' for a bundle with ink; expected one that it holds"):
         Session(bundle.path, adapter="other")
 
 

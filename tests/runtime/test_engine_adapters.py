@@ -1,4 +1,4 @@
-"""An engine in the place of a denoiser with adapters: whatever changes them, their weights or precision is refused."""
+"""An engine instead of a denoiser with adapters: any change of them, of weights or of precision is refused."""
 
 from dataclasses import replace
 

@@ -48,8 +48,9 @@ def test_a_batch_with_room_waits_only_while_somebody_is_expected():
 def test_nobody_is_waited_for_longer_than_max_wait():
     queue = CallQueue(max_wait=1.0)
     late = Caller()
-    queue.expect(late, A, 0.0)
     call = arrive(queue, at=0.5)
+    assert queue.next_change() == 1.5
+    queue.expect(late, A, 0.0)
     assert queue.next_change() == 1.0
     assert not queue.take(0.99)
     assert show(queue.take(1.0)) == [(call, 0, 1)]  # it is not expected any more
