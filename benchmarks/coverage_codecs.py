@@ -5,6 +5,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import coverage_sounds as sounds
 from coverage_texts import LATENT, WIDTH
 
 _CASCADE = dict(
@@ -37,9 +38,6 @@ MODELS: Mapping[str, Any] = {
             decoder_layers_per_block=(1, 1),
         spatio_temporal_scaling=(True,), decoder_spatio_temporal_scaling=(True,), decoder_inject_noise=(False, False),
         downsample_type=("spatial",), upsample_residual=(False,), upsample_factor=(1,), patch_size=1),
-    "AutoencoderKLLTX2Audio": dict(base_channels=4, ch_mult=(1,), num_res_blocks=1, attn_resolutions=None,
-        in_channels=2,
-        output_channels=2, latent_channels=2, resolution=32, mid_block_add_attention=False, mel_bins=8),
     "AutoencoderKLHunyuanImage": dict(block_out_channels=(32, 32, 32, 32), spatial_compression_ratio=8,
         sample_size=64,
                                       latent_channels=LATENT, in_channels=3, out_channels=3),
@@ -85,7 +83,7 @@ MODELS: Mapping[str, Any] = {
         3)),
     "Krea2Transformer2DModel": dict(in_channels=16, num_key_value_heads=2, timestep_embed_dim=16,
         text_hidden_dim=WIDTH,
-        num_text_layers=2, text_num_attention_heads=2, text_num_key_value_heads=2, text_intermediate_size=32,
+        num_text_layers=12, text_num_attention_heads=2, text_num_key_value_heads=2, text_intermediate_size=32,
         num_layerwise_text_blocks=1, num_refiner_text_blocks=1),
     "ErnieImageTransformer2DModel": dict(in_channels=16, out_channels=16, hidden_size=32, ffn_hidden_size=32,
         text_in_dim=WIDTH, rope_axes_dim=(4, 6, 6)),
@@ -101,8 +99,7 @@ MODELS: Mapping[str, Any] = {
     "AceStepTransformer1DModel": dict(hidden_size=32, num_hidden_layers=1, num_key_value_heads=2, head_dim=16,
         in_channels=192),
     "LongCatAudioDiTTransformer": dict(dit_dim=32, dit_depth=2, dit_heads=2, dit_text_dim=WIDTH, latent_dim=4),
-    "LongCatAudioDiTVae": dict(channels=8, c_mults=[1, 2], strides=[2, 64], latent_dim=4, encoder_latent_dim=8,
-                               downsampling_ratio=128),
+    **sounds.MODELS,
     "ReduxImageEncoder": dict(redux_dim=WIDTH, txt_in_features=WIDTH),
     "BriaFibo2Transformer2DModel": dict(dim=32, axes_dims=(4, 6, 6), axes_lens=(2048, 64, 64), in_channels=4,
                                         injection_layer_ids=(0,), perceiver_num_layers=1),

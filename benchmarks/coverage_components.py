@@ -82,6 +82,8 @@ def _list_builders(parameter: inspect.Parameter, kinds: Mapping[str, Any]) -> It
     kind, name = kinds[parameter.name], parameter.name
     if name.startswith("requires_") or name in ("add_watermarker", "enable_safety_checker"):
         yield lambda: False
+    elif name in ("prompt_enhancer", "duration_head"):
+        yield _leave_out
     elif name == "safety_checker" and "Cosmos" in getattr(kind, "__name__", ""):
         yield Passing
     elif name in ("safety_checker", "watermarker"):

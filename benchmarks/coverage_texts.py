@@ -1,6 +1,7 @@
 """Tiny random text and image encoders of transformers, with a tokenizer of single letters."""
 
 import functools
+import inspect
 import string
 from collections.abc import Mapping
 from typing import Any
@@ -90,9 +91,11 @@ def build_config(kind: Any, **changes: Any) -> Any:
 
 
 def _shrink(kind: Any, changes: Mapping[str, Any]) -> dict[str, Any]:
-    default = kind()
+    default, parameters = kind(), inspect.signature(kind.__init__).parameters
+    default.allow_global_per_layer_attribute_access = True  # else a config of unlike layers raises for these
     values = {**SIZES, **changes}
     small = {name: value for name, value in values.items() if isinstance(getattr(default, name, None), int | list)}
+    small |= {name: value for name, value in changes.items() if name in parameters}
     if "VLText" in kind.__name__ or "VLConfig" in kind.__name__:
         small["rope_parameters"] = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]}
     for name in getattr(kind, "sub_configs", {}):
