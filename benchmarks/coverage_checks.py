@@ -24,7 +24,7 @@ from zeus_trt.runtime.pipelines.denoisers import find_denoisers
 STEPS = 8
 SIZE = 64
 MOST_BUILDS = 10
-ARGUMENTS = {"intermediate_timesteps": None}
+ARGUMENTS = {"clip_skip": None, "intermediate_timesteps": None}
 
 
 def check(cls: type, stages: list[str], folder: Path) -> Iterator[dict[str, Any]]:

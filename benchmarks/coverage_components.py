@@ -84,6 +84,8 @@ def _list_builders(parameter: inspect.Parameter, kinds: Mapping[str, Any]) -> It
         yield lambda: False
     elif name in ("prompt_enhancer", "duration_head"):
         yield _leave_out
+    elif name == "scheduler" and kind is None:
+        yield diffusers.FlowMatchEulerDiscreteScheduler
     elif name == "safety_checker" and "Cosmos" in getattr(kind, "__name__", ""):
         yield Passing
     elif name in ("safety_checker", "watermarker"):
@@ -97,14 +99,14 @@ def _list_builders(parameter: inspect.Parameter, kinds: Mapping[str, Any]) -> It
     elif "chedul" in kind.__name__:
         yield lambda: _build_scheduler(kind)
     elif kind.__module__.startswith("transformers") or hasattr(kind, "config_class"):
-        yield lambda: texts.build(kind)
+        yield lambda: texts.build(kind, kinds.get("transformer"))
     elif hasattr(kind, "config_name") and issubclass(kind, torch.nn.Module):
         configs = MODELS.get(kind.__name__, {})
         configs = configs(kinds) if callable(configs) else configs
         for config in configs if isinstance(configs, list) else [configs]:
             yield lambda config=config: build_model(kind, config)
     else:
-        yield lambda: kind()
+        yield diffusers.ClassifierFreeGuidance if kind.__name__ == "BaseGuidance" else kind
 
 
 def build_model(kind: type, config: Mapping[str, Any]) -> Any:

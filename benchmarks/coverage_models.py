@@ -48,6 +48,8 @@ _VAE = dict(
         up_block_types=("UpDecoderBlock2D",) * 4,
     in_channels=3, out_channels=3,
 )  # fmt: skip
+_VQ = dict(_VAE, block_out_channels=(8, 8), down_block_types=("DownEncoderBlock2D",) * 2,
+           up_block_types=("UpDecoderBlock2D",) * 2, num_vq_embeddings=16)  # fmt: skip
 _PACKED = dict(in_channels=4 * LATENT, out_channels=None)
 
 
@@ -77,11 +79,12 @@ def _unets(beside: Mapping[str, Any]) -> list[dict[str, Any]]:
         return [dict(_UNET, class_embed_type="projection", projection_class_embeddings_input_dim=2 * WIDTH)]
     if "low_res_scheduler" in beside:
         return [dict(_UNET, in_channels=LATENT + 3, num_class_embeds=1000)]
+    if "vocoder" in beside:
+        return [dict(_UNET, class_embed_type="simple_projection", projection_class_embeddings_input_dim=WIDTH,
+                     class_embeddings_concat=True, cross_attention_dim=(None, None))]  # fmt: skip
     return [
         _UNET, dict(_UNET, in_channels=9), dict(_UNET, in_channels=2 * LATENT), dict(_UNET, in_channels=5),
         dict(_UNET, time_cond_proj_dim=16),
-        dict(_UNET, class_embed_type="simple_projection", projection_class_embeddings_input_dim=WIDTH,
-             class_embeddings_concat=True, cross_attention_dim=(None, None)),
         dict(_UNET, in_channels=2 * LATENT, out_channels=2 * LATENT + 1, time_cond_proj_dim=16),
     ]  # fmt: skip
 
@@ -100,6 +103,11 @@ _KANDINSKY = dict(
 )
 
 
+def _vae_of(beside: Mapping[str, Any]) -> dict[str, Any]:
+    has_wide_latents = "LongCat" in getattr(beside.get("transformer"), "__name__", "")  # its pipelines fix the width
+    return dict(_VAE, shift_factor=0.0, latent_channels=16 if has_wide_latents else LATENT)
+
+
 def _unet_of(beside: Mapping[str, Any]) -> dict[str, Any]:
     return _UNET_XL if "text_encoder_2" in beside else _UNET
 
@@ -112,13 +120,12 @@ def _share(config: Mapping[str, Any], kind: type) -> dict[str, Any]:
 
 MODELS: Mapping[str, Any] = {
     "UNet2DConditionModel": _unets,
-    "AutoencoderKL": dict(_VAE, shift_factor=0.0),
+    "AutoencoderKL": _vae_of,
     "UNet2DModel": [dict(_PIXELS), dict(_PIXELS, in_channels=6), dict(_PIXELS, in_channels=LATENT,
         out_channels=LATENT)],
     "UNet1DModel": dict(sample_size=256, sample_rate=16000, in_channels=2, out_channels=2, extra_in_channels=16,
                         block_out_channels=(8, 8, 8), norm_num_groups=4),
-    "VQModel": dict(_VAE, block_out_channels=(8, 8), down_block_types=("DownEncoderBlock2D",) * 2,
-                    up_block_types=("UpDecoderBlock2D",) * 2, num_vq_embeddings=16, vq_embed_dim=LATENT),
+    "VQModel": [dict(_VQ, vq_embed_dim=LATENT), dict(_VQ, latent_channels=3, vq_embed_dim=3)],
     "ControlNetModel": lambda beside: _share(_unet_of(beside), diffusers.ControlNetModel),
     "ControlNetUnionModel": lambda beside: _share(_unet_of(beside), diffusers.ControlNetUnionModel)
         | dict(num_trans_channel=8, num_proj_channel=8, num_trans_head=2),
@@ -143,7 +150,7 @@ MODELS: Mapping[str, Any] = {
     "Flux2Transformer2DModel": [dict(_PACKED, axes_dims_rope=(4, 4, 4, 4), joint_attention_dim=3 * WIDTH)],
     "BriaTransformer2DModel": dict(in_channels=4 * LATENT), "OvisImageTransformer2DModel": dict(_PACKED,
         out_channels=4 * LATENT),
-    "LongCatImageTransformer2DModel": dict(in_channels=4 * LATENT), "ChromaTransformer2DModel": dict(_PACKED),
+    "LongCatImageTransformer2DModel": dict(in_channels=64), "ChromaTransformer2DModel": dict(_PACKED),
     "BriaFiboTransformer2DModel": dict(in_channels=LATENT, joint_attention_dim=2 * WIDTH),
     "SD3Transformer2DModel": dict(sample_size=32, joint_attention_dim=2 * WIDTH, pooled_projection_dim=2 * WIDTH),
     "SD3ControlNetModel": dict(sample_size=32, joint_attention_dim=2 * WIDTH, pooled_projection_dim=2 * WIDTH,
@@ -164,7 +171,7 @@ MODELS: Mapping[str, Any] = {
     "QwenImageTransformer2DModel": [dict(in_channels=4 * LATENT, num_attention_heads=2),
                                     dict(in_channels=4 * LATENT, use_additional_t_cond=True)],
     "QwenImageControlNetModel": [dict(in_channels=4 * LATENT), dict(in_channels=4 * LATENT,
-        extra_condition_channels=LATENT + 12)],
+        extra_condition_channels=LATENT)],
     "ZImageTransformer2DModel": dict(dim=32, axes_dims=[4, 6, 6], axes_lens=[256, 64, 64]),
     "ZImageControlNetModel": dict(dim=32, control_in_dim=LATENT, control_layers_places=[0, 1],
                                   control_refiner_layers_places=[0],
@@ -232,6 +239,7 @@ MODELS: Mapping[str, Any] = {
     "Kandinsky3UNet": dict(time_embedding_dim=16, groups=2, attention_head_dim=4, block_out_channels=(8, 16),
         layers_per_block=3),
     "Kandinsky5Transformer3DModel": [dict(_KANDINSKY), dict(_KANDINSKY, visual_cond=True)],
+    "Kandinsky6Transformer3DModel": dict(_KANDINSKY, ca_rope=True, cross_gates=True, fix_modulation=True),
     "UVit2DModel": dict(hidden_size=32, cond_embed_dim=WIDTH, micro_cond_encode_dim=8, micro_cond_embed_dim=40,
                         encoder_hidden_size=WIDTH, vocab_size=32, codebook_size=16, in_channels=32,
                             block_out_channels=32,

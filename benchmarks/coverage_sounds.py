@@ -31,4 +31,8 @@ MODELS: Mapping[str, Any] = {
         num_mel_channels=8),
     "LongCatAudioDiTVae": dict(channels=8, c_mults=[1, 2], strides=[2, 64], latent_dim=4, encoder_latent_dim=8,
                                downsampling_ratio=128),
+    "MMAudioVAE": dict(mel_bins=16, latent_channels=20, hidden_channels=16, channel_multipliers=(1, 1, 1),
+                       layers_per_block=1),
+    "MMAudioVocoder": dict(num_mels=16, upsample_initial_channel=64, resblock_kernel_sizes=(3,),
+                           resblock_dilation_sizes=((1, 3, 5),)),
 }  # fmt: skip
