@@ -80,10 +80,7 @@ def trace_flat(captured: Capture) -> torch.export.ExportedProgram:
         with torch.no_grad(), quiet():
             flat = FlatDenoiser(replace(captured, denoiser=fuse_adapters(captured.denoiser)))
             with keep_sizes_open(flat.denoiser):
-                program = torch.export.export(flat, captured.examples, dynamic_shapes=(shapes,), strict=False)
-            # Without examples no later pass writes torch's own guards into the graph, of which some are no valid code.
-            program.example_inputs = None
-            return program
+                return torch.export.export(flat, captured.examples, dynamic_shapes=(shapes,), strict=False)
     except Exception as error:  # torch and the model's own code each raise theirs
         kind = type(captured.denoiser).__name__
         if fixed := _list_fixed(captured, error):
