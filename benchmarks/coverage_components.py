@@ -74,6 +74,7 @@ def _list_classes(hint: Any) -> list[Any]:
         return []
     inner = [kind for part in typing.get_args(hint) for kind in _list_classes(part)]
     known = [kind for kind in inner if kind.__module__.startswith(("diffusers", "transformers"))]
+    known = known[:1] if any("chedul" in kind.__name__ for kind in known) else known
     return known or inner[:1] or [hint]
 
 

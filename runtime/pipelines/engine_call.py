@@ -1,9 +1,11 @@
 """A call of a pipeline's denoiser, answered by a bundle's engine."""
 
+import dataclasses
 import inspect
 import json
 import math
-from typing import Any, NamedTuple
+from collections import namedtuple
+from typing import Any, get_args, get_type_hints
 
 import torch
 
@@ -30,12 +32,6 @@ _UNSAID = ("return_dict",)  # how the output is wrapped: both ways of reading it
 _SAME_SCALE = 1e-4  # relative
 
 
-class Output(NamedTuple):
-    """What pipelines read as ``[0]`` and as ``.sample``: a tensor, or a list with one per row."""
-
-    sample: Any
-
-
 class EngineCall:
     """Stands in for the ``__call__`` of a denoiser.
 
@@ -57,11 +53,16 @@ class EngineCall:
             )
         self._engine, self._manifest = engine, manifest
         self._signature = inspect.signature(module_class.forward)
+        self._output = namedtuple("Output", [_name_output(module_class.forward)])
         self._sizes = CallSizes(manifest, pixels)
         self.precision = getattr(getattr(engine, "info", None), "precision", manifest.precision)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Output:
+    def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any]:
         """Takes what ``forward`` takes; an engine of one row answers row by row.
+
+        Returns:
+            What pipelines read as ``[0]``, and as ``.sample`` or by the name that ``forward`` gives its output: a
+            tensor, or a list with one per row.
 
         Raises:
             ZeusError: An argument that the graph has no input for, a size that it does not take, another constant than
@@ -71,7 +72,7 @@ class EngineCall:
         latents, rows = self._manifest.latents.name, Rows.of(self._manifest, arguments)
         count = count_rows(arguments.get(latents)) if rows.is_one else 1
         output = torch.cat([self._answer(rows.flatten(arguments, row)) for row in range(count)])
-        return Output([*output.unbind(0)] if latents in rows.lists else output)
+        return self._output([*output.unbind(0)] if latents in rows.lists else output)
 
     def _answer(self, found: Arguments) -> torch.Tensor:
         """The denoiser's output for arguments as the graph takes them."""
@@ -211,7 +212,7 @@ class CheckedCall:
             state = read_state(self.module) if self._compares else None
         answer = self._engine(*args, **kwargs)
         if state is not None and state not in self._compared:
-            self._compare(answer.sample, args, kwargs)
+            self._compare(answer[0], args, kwargs)
             self._engine.check_weights(self.module, self._advise())
             self._compared = [state, read_state(self.module)]  # a first call may fill caches
         self._is_due = False
@@ -245,6 +246,16 @@ class CheckedCall:
             f"engine: got a pipeline whose {type(unwrap(self.module)).__name__} keeps tensors of each call, such as "
             "attention maps; expected one that reads its output only. Run this pipeline without an engine."
         )
+
+
+def _name_output(forward: Any) -> str:
+    """The name of the first field of what a network returns."""
+    try:
+        hint = get_type_hints(forward).get("return")
+    except NameError:  # a type that is imported for type checkers alone
+        return "sample"
+    kinds = [kind for kind in get_args(hint) or (hint,) if dataclasses.is_dataclass(kind)]
+    return next((fields[0].name for kind in kinds if (fields := dataclasses.fields(kind))), "sample")
 
 
 def _describe(adapters: dict[str, float]) -> str:
