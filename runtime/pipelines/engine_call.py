@@ -59,6 +59,7 @@ class EngineCall:
         self._engine, self._manifest = engine, manifest
         self._signature = inspect.signature(module_class.forward)
         self._sizes = CallSizes(manifest, pixels)
+        self.noun = manifest.component if manifest.layout else "denoiser"
         self.precision = getattr(getattr(engine, "info", None), "precision", manifest.precision)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -225,18 +226,19 @@ class CheckedCall:
 
     def _compare(self, answer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         output, expected = (self._engine.predict(one) for one in (answer, self._call_module(args, kwargs)))
-        error = float((output - expected).float().norm() / expected.float().norm())
+        size = expected.float().norm().clamp_min(1e-12)  # a control of scale 0 is zeros
+        error = float((output - expected).float().norm() / size)
         allowed = max(_ALLOWED.get(name, 0.0) for name in (self._engine.precision, Precision.of(expected.dtype)))
         if error < allowed:
             return
         raise ZeusError(
-            f"engine: got an output that is {error:.2g} off the pipeline's own denoiser; expected less than "
-            f"{allowed:g}. {self._advise()}"
+            f"engine: got an output that is {error:.2g} off the pipeline's own {self._engine.noun}; "
+            f"expected less than {allowed:g}. {self._advise()}"
         )
 
     def _advise(self) -> str:
         if self._compared:
-            return "The denoiser has changed since both agreed: undo that, or export this pipeline."
+            return f"The {self._engine.noun} has changed since both agreed: undo that, or export this pipeline."
         return "Its bundle was exported from other weights: export this pipeline."
 
     def _call_module(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -102,9 +102,9 @@ def test_each_family_has_two_engines(family, tmp_path, asked):
 
 
 @pytest.mark.slow
-def test_the_scale_is_an_input_and_may_end_early(sd):
+def test_the_scale_is_an_input_and_may_be_zero_at_first_and_at_last(sd):
     pipeline, bundle = sd
-    given = {"controlnet_conditioning_scale": 0.3, "control_guidance_end": 0.5}
+    given = {"controlnet_conditioning_scale": 0.3, "control_guidance_start": 0.2, "control_guidance_end": 0.7}
     run = settings_of("sd", **given).run
     expected, plain = run(pipeline, **SETTING), run_of("sd")(pipeline, **SETTING)
     with accelerate(pipeline, ratio=0, engine=bundle) as twin:
