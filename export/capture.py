@@ -90,9 +90,9 @@ class Capture:
 
     @property
     def examples(self) -> tuple[torch.Tensor | int, ...]:
-        """The first call of the base run as values of the inputs, in their order."""
+        """The first call of the base run as values of the inputs, in their order; no view, whose base torch traces."""
         flat = self.flatten(self.arguments)
-        return tuple(int(flat[spec.name]) if spec.value else flat[spec.name] for spec in self.inputs)
+        return tuple(int(flat[spec.name]) if spec.value else flat[spec.name].clone() for spec in self.inputs)
 
     def flatten(self, arguments: Arguments) -> dict[str, torch.Tensor]:
         """A recorded call as inputs of the graph: timestep float32 per row, integers int64 of shape ()."""
