@@ -14,8 +14,14 @@ _CASCADE = dict(
     down_num_layers_per_block=(1, 1), up_num_layers_per_block=(1, 1), in_channels=16, out_channels=16,
 )  # fmt: skip
 
+SHAPE = dict(
+    embedding_dim=16, num_embeddings=8, clip_embed_dim=32, embedding_proj_dim=WIDTH, additional_embeddings=0,
+    time_embed_dim=32, time_embed_act_fn="gelu", norm_in_type="layer", encoder_hid_proj_type=None, added_emb_type=None,
+)  # fmt: skip
+"""Of the prior of ShapE, whose latents are weights of a renderer."""
+
 MODELS: Mapping[str, Any] = {
-    "AutoencoderKLTemporalDecoder": dict(block_out_channels=(8,) * 4, down_block_types=("DownEncoderBlock2D",) * 4),
+    "AutoencoderKLTemporalDecoder": dict(block_out_channels=(32,) * 4, down_block_types=("DownEncoderBlock2D",) * 4),
     "AutoencoderDC": dict(
         attention_head_dim=2, encoder_block_types="ResBlock", decoder_block_types="ResBlock",
             encoder_layers_per_block=(1,) * 4,
@@ -64,7 +70,11 @@ MODELS: Mapping[str, Any] = {
                                blocks=[1, 1, 1, 1], level_config=["CT"] * 4, clip_embd=WIDTH, effnet_embd=16,
                                    kernel_size=3,
                                inject_effnet=[False, True, True, True]),
-    "ShapERenderer": dict(d_latent=16, param_shapes=((8, 93), (8, 8), (8, 8), (8, 8))),
+    "ShapERenderer": dict(d_latent=16, d_hidden=8, n_output=12, param_shapes=((8, 93), (8, 8), (8, 8), (8, 8))),
+    "UNetFlatConditionModel": dict(
+        sample_size=8, block_out_channels=(8, 16), attention_head_dim=2,
+        down_block_types=("CrossAttnDownBlockFlat", "DownBlockFlat"),
+        up_block_types=("UpBlockFlat", "CrossAttnUpBlockFlat")),
     "UnCLIPTextProjModel": dict(clip_extra_context_tokens=4, clip_embeddings_dim=WIDTH, time_embed_dim=32,
                                 cross_attention_dim=WIDTH),
     "StableUnCLIPImageNormalizer": dict(embedding_dim=WIDTH),

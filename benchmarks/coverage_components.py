@@ -21,6 +21,12 @@ SCHEDULERS: Mapping[str, Mapping[str, Any]] = {
 }  # fmt: skip
 
 
+WRONG_HINTS: Mapping[tuple[str, str], str] = {
+    ("SanaSprintImg2ImgPipeline", "scheduler"): "SCMScheduler", ("SanaSprintPipeline", "scheduler"): "SCMScheduler",
+    ("StableDiffusionParadigmsPipeline", "scheduler"): "DDIMParallelScheduler",
+}  # fmt: skip
+"""Classes of components where a pipeline's annotation names one that does not work in it."""
+
 ARGUMENTS: Mapping[str, Any] = {
     "default_denoising_steps": 8, "default_processing_resolution": 64, "resolution": 64, 
 }  # fmt: skip
@@ -31,7 +37,10 @@ def list_builders(cls: type) -> Iterator[Callable[[], Any]]:
     """Ways to build a pipeline of a class, of other networks each; the weights are the same every time."""
     hints = typing.get_type_hints(cls.__init__)
     parameters = [p for p in inspect.signature(cls.__init__).parameters.values() if p.name != "self"]
-    options = {p.name: _list_classes(hints.get(p.name)) or [None] for p in parameters}
+    wrong = {
+        part: getattr(diffusers, kind) for (pipeline, part), kind in WRONG_HINTS.items() if pipeline == cls.__name__
+    }
+    options = {p.name: _list_classes(wrong.get(p.name, hints.get(p.name))) or [None] for p in parameters}
     kinds = {name: found[0] for name, found in options.items()}
     choices = [
         [make for kind in options[p.name] for make in _list_builders(p, {**kinds, p.name: kind})] for p in parameters

@@ -16,6 +16,7 @@ MODELS: Mapping[str, Any] = {
     "AutoencoderKLLTX2Audio": dict(
         base_channels=4, ch_mult=(1,), num_res_blocks=1, attn_resolutions=None, in_channels=2, output_channels=2,
         latent_channels=2, resolution=32, mid_block_add_attention=False, mel_bins=8),
+    "AutoencoderSAME": dict(encoder_channels=8, encoder_transformer_depths=(1,), latent_dim=16, dim_heads=8),
     "LTX2TextConnectors": dict(
         text_proj_in_factor=3, video_connector_num_attention_heads=2, video_connector_attention_head_dim=16,
         video_connector_num_layers=1, video_connector_num_learnable_registers=None,
@@ -35,4 +36,8 @@ MODELS: Mapping[str, Any] = {
                        layers_per_block=1),
     "MMAudioVocoder": dict(num_mels=16, upsample_initial_channel=64, resblock_kernel_sizes=(3,),
                            resblock_dilation_sizes=((1, 3, 5),)),
+    "StableAudio3DiTModel": dict(
+        io_channels=16, local_add_cond_dim=17, embed_dim=32, depth=1, num_heads=2, cond_token_dim=WIDTH,
+        global_cond_dim=WIDTH, timestep_features_dim=16, num_memory_tokens=4),
+    "StableAudio3DurationEmbedder": dict(output_dim=WIDTH, fourier_dim=16),
 }  # fmt: skip

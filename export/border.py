@@ -88,6 +88,7 @@ def find_border(
     *,
     learns_variance: bool = False,
     beside: Sequence[str] = (),
+    is_network: bool = False,
 ) -> Border:
     """The border of a captured denoiser.
 
@@ -97,11 +98,14 @@ def find_border(
         timestep_scale: What its timesteps are multiples of the solver's by; None if they are not.
         learns_variance: Whether the solver reads a variance that the denoiser returns after its prediction.
         beside: Networks whose outputs the denoiser reads at each step.
+        is_network: Whether it is such a network itself.
     """
     latents, timestep = names
     constant, variance = _find_wider(axes.latents, axes.state), _find_wider(axes.output, axes.state)
     reason = ""
-    if beside:
+    if is_network:
+        reason = "it makes inputs of a denoiser, and no prediction"
+    elif beside:
         reason = f"it reads what {' and '.join(beside)} makes at each step"
     elif timestep_scale is None:
         reason = "it reads a time that is no multiple of the solver's timestep"

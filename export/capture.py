@@ -13,9 +13,11 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.export.axes import Moved, Slot, find_symbols, find_unit
 from zeus_trt.export.border import CONSTANT, Axes, Border, find_border
 from zeus_trt.export.denoisers import choose_denoiser
+from zeus_trt.export.networks import find_inputs, find_layout, find_packed, is_beside
 from zeus_trt.export.recorder import Call, check_pipeline, find_denoiser
 from zeus_trt.export.residuals import find_moving
 from zeus_trt.export.runs import (
+    Network,
     Run,
     Settings,
     equal,
@@ -28,9 +30,11 @@ from zeus_trt.export.runs import (
     take_one,
 )
 from zeus_trt.export.shape_probe import ShapeProbe
+from zeus_trt.runtime.bundle.layout import PACKED, Layout, pack
 from zeus_trt.runtime.bundle.tensor_spec import DTYPES, OUTPUT_NAME, SymbolSpec, TensorSpec, name_dtype
+from zeus_trt.runtime.pipelines.answers import list_tensors
 from zeus_trt.runtime.pipelines.arguments import Arguments
-from zeus_trt.runtime.pipelines.rows import Rows
+from zeus_trt.runtime.pipelines.rows import Rows, stack_rows
 
 ALIASES = {"num_frames": "frames", "max_sequence_length": "prompt"}
 LATENTS, TIMESTEP, CONDITIONING, SIZE, FIXED = "latents", "timestep", "conditioning", "size", "fixed"
@@ -56,6 +60,8 @@ class Capture:
         output_axes: A size or a symbol's name per axis of the graph's output.
         arguments: The first call of the base run.
         rows: What is taken of the rows of a call.
+        layout: How the output holds what the denoiser answers, where that is a network beside one; None for a denoiser.
+        beside: Networks whose answers the denoiser reads at each step.
     """
 
     component: str
@@ -69,11 +75,18 @@ class Capture:
     output_axes: tuple[int | str, ...]
     arguments: Arguments
     rows: Rows = field(default_factory=Rows)
+    layout: Layout | None = None
+    beside: tuple[str, ...] = ()
 
     @property
     def has_batch(self) -> bool:
         """Whether the graph takes any number of rows."""
         return isinstance(self.inputs[0].axes[0], str)
+
+    @property
+    def takes_numbers(self) -> bool:
+        """Whether it is a network beside a denoiser, and numbers that it is given are inputs."""
+        return bool(self.layout) and any(not spec.axes and spec.role == CONDITIONING for spec in self.inputs)
 
     @property
     def examples(self) -> tuple[torch.Tensor | int, ...]:
@@ -97,46 +110,60 @@ class Capture:
         named = dict(zip((spec.name for spec in self.inputs), values, strict=True))
         return self.rows.restore(self.arguments.nest({**self.arguments.leaves, **self.border.enter(named)}))
 
+    def leave(self, answer: Any) -> torch.Tensor:
+        """The output of the graph for what the denoiser answers, float32."""
+        return pack(list_tensors(answer)).float() if self.layout else self.border.leave(stack_rows(answer[0]))
 
-def capture(pipeline: Any, settings: Settings, component: str | None = None, is_one: bool = False) -> Capture:
+
+def capture(
+    pipeline: Any,
+    settings: Settings,
+    component: str | None = None,
+    is_one: bool = False,
+    takes_numbers: bool = True,
+) -> Capture:
     """Runs the pipeline at several settings with a probe in the place of its denoiser, and describes the calls.
 
     Args:
         pipeline: A diffusers pipeline; unchanged afterwards.
         settings: How to run it, and what to vary.
-        component: The denoiser's name; needed where the pipeline has two.
+        component: The denoiser's name; needed where the pipeline has two. Or that of a network beside it, such as a
+            ControlNet, all of whose answer is the output.
         is_one: Take one row of each call, for a denoiser whose code fixes how many there are. Calls that pass a list
             with a tensor per row are taken so in any case.
+        takes_numbers: Take floating-point numbers that a network beside the denoiser is given as inputs.
 
     Raises:
         ZeusError: A wrong component, settings that do not fit, or calls that no graph of tensors can replace.
     """
-    component = component or _choose_component(pipeline, settings)
+    is_named, component = component is not None, component or _choose_component(pipeline, settings)
     denoiser = find_denoiser(pipeline, component)
-    probe = ShapeProbe(denoiser)
-    changes: list[Mapping[str, Any]] = [{}, *({name: value} for name, value in settings.varied.items())]
-    run = partial(record, pipeline, component, settings, probe=probe)
-    recorded = [run(change) for change in changes]
-    rows, runs = _take_rows(recorded)
-    (latents, timestep), beside = find_moving(pipeline, settings, component, runs[0])
-    residuals = [name for names in beside.values() for name in names]
+    run = partial(record, pipeline, component, settings, probe=ShapeProbe(denoiser))
+    recorded = [run(change) for change in ({}, *({name: value} for name, value in settings.varied.items()))]
+    answer = recorded[0][0].answer
+    network = Network(takes_numbers) if is_named and is_beside(pipeline, component, settings, answer) else None
+    rows, runs = _take_rows(recorded, network)
+    (latents, timestep), residuals, beside = _find_moving(pipeline, settings, component, runs[0], network)
     if is_one and not rows.is_one:
         rows = take_one(rows, [each.given for each in runs], [len(each.arguments.leaves[latents]) for each in runs])
-        runs = [summarize(calls, rows) for calls in recorded]
-    content = summarize(run(settings.content), rows) if settings.content else None
+        runs = [summarize(calls, rows, network) for calls in recorded]
+    content = summarize(run(settings.content), rows, network) if settings.content else None
     integers = find_moving_integers(runs)
-    sizes = measure(runs, integers)
-    found, slots = find_symbols(sizes, _name_settings(settings, sizes[latents, 0]))
-    symbols = tuple(
-        symbol if symbol.name == "batch" else find_unit(symbol, moved, settings.base, settings.varied)
-        for moved, symbol in found.items()
-    )
-    _check_base(found)
+    symbols, slots = _find_symbols(settings, measure(runs, integers), latents)
+    symbols += find_packed(runs) if network else ()
     first = runs[0].arguments
     inputs = _describe_inputs(runs, content, {latents: LATENTS, timestep: TIMESTEP}, slots, residuals)
-    axes = _find_axes(runs[0], inputs[0], slots)
+    layout = find_layout(runs[0], answer, inputs, symbols, slots) if network else None
+    axes = _find_axes(runs[0], inputs[0], slots, layout)
     learns = str(getattr(pipeline.scheduler, "config", {}).get("variance_type", "")).startswith("learned")
-    border = find_border((latents, timestep), axes, runs[0].scales[timestep], learns_variance=learns, beside=[*beside])
+    border = find_border(
+        (latents, timestep),
+        axes,
+        runs[0].scales[timestep],
+        learns_variance=learns,
+        beside=beside,
+        is_network=bool(layout),
+    )
     return Capture(
         component=component,
         denoiser=denoiser,
@@ -149,7 +176,32 @@ def capture(pipeline: Any, settings: Settings, component: str | None = None, is_
         output_axes=axes.output if border.unsteppable else axes.state,
         arguments=first,
         rows=rows,
+        layout=layout,
+        beside=beside,
     )
+
+
+def _find_moving(
+    pipeline: Any, settings: Settings, component: str, run: Run, network: Network | None
+) -> tuple[tuple[str, str], Sequence[str], tuple[str, ...]]:
+    """Names of the latents and the timestep, of other inputs that may change, and of networks that make these."""
+    if network:
+        return *find_inputs(run), ()
+    names, beside = find_moving(pipeline, settings, component, run)
+    return names, [name for made in beside.values() for name in made], tuple(beside)
+
+
+def _find_symbols(
+    settings: Settings, sizes: Mapping[Slot, Sequence[int]], latents: str
+) -> tuple[tuple[SymbolSpec, ...], dict[Slot, str]]:
+    """The sizes that vary, and the symbol of every axis that does."""
+    found, slots = find_symbols(sizes, _name_settings(settings, sizes[latents, 0]))
+    symbols = tuple(
+        symbol if symbol.name == "batch" else find_unit(symbol, moved, settings.base, settings.varied)
+        for moved, symbol in found.items()
+    )
+    _check_base(found)
+    return symbols, slots
 
 
 def _check_base(found: Mapping[Moved, SymbolSpec]) -> None:
@@ -160,9 +212,9 @@ def _check_base(found: Mapping[Moved, SymbolSpec]) -> None:
         )
 
 
-def _take_rows(recorded: Sequence[Sequence[Call]]) -> tuple[Rows, list[Run]]:
+def _take_rows(recorded: Sequence[Sequence[Call]], network: Network | None) -> tuple[Rows, list[Run]]:
     rows = find_rows([calls[0].arguments for calls in recorded])
-    return rows, [summarize(calls, rows) for calls in recorded]
+    return rows, [summarize(calls, rows, network) for calls in recorded]
 
 
 def _choose_component(pipeline: Any, settings: Settings) -> str:
@@ -178,11 +230,12 @@ def _name_settings(settings: Settings, batches: Sequence[int]) -> tuple[str, ...
     return tuple("batch" if moves else name for name, moves in zip(names, moves_batch, strict=True))
 
 
-def _find_axes(run: Run, latents: TensorSpec, slots: Mapping[Slot, str]) -> Axes:
+def _find_axes(run: Run, latents: TensorSpec, slots: Mapping[Slot, str], layout: Layout | None) -> Axes:
     """The axes of the latents, of their part that changes with the step, and of the output."""
     shape, part = run.arguments.leaves[latents.name].shape, run.changing[latents.name]
     state = tuple(axis if own == size else own for axis, own, size in zip(latents.axes, part, shape, strict=True))
-    return Axes(latents.axes, state, _name_axes(OUTPUT_NAME, run.output_shape, slots))
+    output = (latents.axes[0], PACKED) if layout else _name_axes(OUTPUT_NAME, run.outputs[OUTPUT_NAME], slots)
+    return Axes(latents.axes, state, output)
 
 
 def _describe_inputs(

@@ -44,7 +44,7 @@ def describe(
         model=model,
         component=captured.component,
         denoiser_class=type(captured.denoiser).__name__,
-        denoiser_config=_to_json(captured.denoiser.config),
+        denoiser_config=_to_json(getattr(captured.denoiser, "config", {})),
         weights_sha256=weights,
         prediction_type=prediction_type,
         inputs=captured.inputs,
@@ -68,6 +68,7 @@ def describe(
         relations=rules.relations,
         adapters=read_adapters(captured.denoiser),
         adapters_sha256=adapters,
+        layout=captured.layout,
     )
 
 

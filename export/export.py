@@ -1,5 +1,6 @@
 """From a diffusers model to a verified bundle and its engines."""
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,7 +27,7 @@ from zeus_trt.export.tensorrt import Progress
 from zeus_trt.export.verification import choose_trace, verify_graph
 from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.bundle.engine_record import EngineRecord
-from zeus_trt.runtime.bundle.manifest import Graph, Labels, Manifest, graph_name
+from zeus_trt.runtime.bundle.manifest import NETWORKS, Graph, Labels, Manifest, graph_name
 from zeus_trt.runtime.bundle.precision import Precision
 
 GRAPH_ITSELF = "onnxruntime"
@@ -37,7 +38,8 @@ class ExportOptions:
     """How a model is exported.
 
     Args:
-        component: The denoiser's name; needed where the pipeline has two.
+        component: The denoiser's name; needed where the pipeline has two. What is named is exported alone: a denoiser
+            without the networks beside it, or a network such as ``controlnet``.
         settings: How to run the pipeline and what to vary; found by ``choose_settings`` by default.
         unseen: Changes of the base setting to verify at, to sizes that the capture never saw.
         sizes: Heights and widths in pixels to capture and verify at, where ``settings`` are not given.
@@ -106,13 +108,10 @@ def export_model(model: Any, output: str | Path, **options: Any) -> Bundle:
     source = _capture(model, asked)
     check_precision(source.captured.denoiser, asked.precision, asked.force)
     with open_folder(Path(output), asked.overwrite) as folder:
-        try:
-            manifest = _write(source, asked, folder)
-        except Untraceable:
-            if not source.captured.has_batch:
-                raise
-            manifest = _write(_take_one_row(source), asked, folder)
-        sealed = seal(manifest, folder)
+        networks = source.captured.beside if asked.component is None else ()
+        for name in networks:
+            _write_network(source, name, asked, folder / NETWORKS / name)
+        sealed = seal(replace(_write(source, asked, folder), networks=networks), folder)
     return Bundle(Path(output), sealed)
 
 
@@ -142,9 +141,12 @@ def export_with_engines(
     for backend in engines:
         check_backend(backend, gpu)
     bundle = export_model(model, output, **options)
-    build = partial(build_engine, bundle, gpu=gpu, ranges=ranges, on_progress=on_progress, say=say)
-    trace = choose_trace(bundle, model, options.get("arguments"))
-    return bundle, tuple(build(backend, trace=trace) for backend in engines)
+    build = partial(build_engine, gpu=gpu, ranges=ranges, on_progress=on_progress, say=say)
+    all_of_it = [bundle, *map(bundle.open_network, bundle.manifest.networks)]
+    traces = [choose_trace(one, model, options.get("arguments")) for one in all_of_it]
+    return bundle, tuple(
+        build(one, backend, trace=trace) for one, trace in zip(all_of_it, traces, strict=True) for backend in engines
+    )
 
 
 def _capture(model: Any, asked: ExportOptions) -> _Source:
@@ -161,13 +163,34 @@ def _capture(model: Any, asked: ExportOptions) -> _Source:
     return _Source(name, pipeline, settings, unseen, capture(pipeline, settings, asked.component), labels)
 
 
-def _take_one_row(source: _Source) -> _Source:
-    """The same with a graph of one row, for code that goes through the rows one by one in Python."""
-    one = capture(source.pipeline, source.settings, source.captured.component, is_one=True)
-    return replace(source, captured=one)
+def _write_network(source: _Source, name: str, asked: ExportOptions, folder: Path) -> None:
+    """Writes the bundle of a network that the denoiser reads at each step."""
+    try:
+        captured = capture(source.pipeline, source.settings, name)
+        own = replace(asked, component=name, steps=(), keep_fp32=())
+        seal(_write(replace(source, captured=captured), own, folder), folder)
+    except ZeusError as error:
+        raise ZeusError(
+            f"{name}: got a network beside the denoiser that does not export ({error}); expected one that does. Name "
+            f"{source.captured.component} as component to export that alone: {name} then runs in torch."
+        ) from error
 
 
 def _write(source: _Source, asked: ExportOptions, folder: Path) -> Manifest:
+    """Writes the graph and the solvers in the first way that the code of the denoiser allows."""
+    captured, again = source.captured, partial(capture, source.pipeline, source.settings, source.captured.component)
+    ways: list[Callable[[], Capture]] = [lambda: captured]
+    if captured.takes_numbers:
+        ways.append(partial(again, takes_numbers=False))
+    if captured.has_batch:  # else code that goes through the rows one by one in Python
+        ways.append(partial(again, is_one=True, takes_numbers=False))
+    for way in ways[:-1]:
+        with contextlib.suppress(Untraceable):
+            return _write_graph(replace(source, captured=way()), asked, folder)
+    return _write_graph(replace(source, captured=ways[-1]()), asked, folder)
+
+
+def _write_graph(source: _Source, asked: ExportOptions, folder: Path) -> Manifest:
     """Writes the graph and the solvers, and verifies the graph; returns the manifest without versions and files."""
     pipeline, settings, captured = source.pipeline, source.settings, source.captured
     precision, keep = asked.precision, asked.keep_fp32

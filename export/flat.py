@@ -15,7 +15,6 @@ from zeus_trt.export.open_sizes import keep_sizes_open
 from zeus_trt.export.parameters import map_parameters, write_parameters
 from zeus_trt.export.shallow_copy import shallow_copy
 from zeus_trt.runtime.bundle.size_rules import SizeRules
-from zeus_trt.runtime.pipelines.rows import stack_rows
 
 
 class Untraceable(ZeusError):
@@ -36,7 +35,7 @@ class FlatDenoiser(torch.nn.Module):
 
     def forward(self, *values: torch.Tensor | int) -> torch.Tensor:
         tie_sizes(self._captured, values)
-        return self._captured.border.leave(stack_rows(self.denoiser(**self._captured.nest(values))[0]))
+        return self._captured.leave(self.denoiser(**self._captured.nest(values)))
 
 
 def export_capture(captured: Capture, path: Path) -> SizeRules:

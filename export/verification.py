@@ -56,7 +56,7 @@ def verify_graph(
     eager = cast_module(captured.denoiser, torch.float32)
     if precision not in _HALVES:
         backend = "onnxruntime" if precision == Precision.FP32 else f"onnxruntime:{precision}"
-        return compare(eager, OnnxRuntimeEngine(onnx), cases, backend, tolerance, leave=captured.border.leave)
+        return compare(eager, OnnxRuntimeEngine(onnx), cases, backend, tolerance, leave=captured.leave)
     cast = cast_capture(captured, precision, keep_fp32)
     flat = FlatDenoiser(cast)
 
@@ -67,7 +67,7 @@ def verify_graph(
     def explain(case: Case) -> str:
         return _explain(captured, cast, keep_fp32, case, precision)
 
-    check = partial(compare, eager, cases=cases, tolerance=tolerance, explain=explain, leave=captured.border.leave)
+    check = partial(compare, eager, cases=cases, tolerance=tolerance, explain=explain, leave=captured.leave)
     records = check(engine=run_twin, backend=f"eager-{precision}")
     if precision == "bf16":
         _parse(onnx)
@@ -149,7 +149,9 @@ def choose_trace(
 
 def _capture_again(manifest: Manifest, pipeline: Any, settings: Settings) -> Capture:
     """The call that a bundle was exported from; a model with other weights or inputs is refused."""
-    captured = capture(pipeline, settings, manifest.component, is_one=manifest.latents.axes[:1] == (1,))
+    takes_numbers = not any(isinstance(value, float) for value in manifest.constants.values())
+    is_one = manifest.latents.axes[:1] == (1,)
+    captured = capture(pipeline, settings, manifest.component, is_one, takes_numbers)
     digest = digest_weights(captured.denoiser, manifest.graphs[0])[0]
     if digest != manifest.weights_sha256:
         raise ZeusError(
