@@ -110,11 +110,18 @@ FAMILIES = {
     ),
     "lumina2": Family(
         image.build_lumina, image.run_lumina, **IMAGE, multiple_of=2,
+        relations=frozenset({
+            "4 * (height // (height // 2)) * (width // (width // 2)) < "
+            "4 * (height // 2) * (height // (height // 2)) * (width // 2) * (width // (width // 2))",
+            "4 * (height // (height // 2)) * (width // 2) * (width // (width // 2)) < "
+            "4 * (height // 2) * (height // (height // 2)) * (width // 2) * (width // (width // 2))",
+        }),
     ),
     "z-image": Family(
         today.build_z_image, today.run_z_image, **IMAGE, multiple_of=2,
         relations=frozenset({
             "(height // 2) * (width // 2) != 1", "(0 - (height // 2) * (width // 2)) % 32 > 0",
+            "16 < 4 * (height // 2) * (height // (height // 2)) * (width // 2) * (width // (width // 2))",
         }),
     ),
 }  # fmt: skip
