@@ -71,6 +71,8 @@ KINDS = {
     "parity of a product": lambda b, h, w, t, f: (h * w) % 2 == 0,
     "remainder of a sum": lambda b, h, w, t, f: (h + w) % 3 == 1,
     "remainder of an even sum": lambda b, h, w, t, f: (h + w) % 4 == 0,
+    "remainder of a negative product": lambda b, h, w, t, f: -(h * w) % 32 > 0,
+    "remainder of a negative size": lambda b, h, w, t, f: -t % 4 > 1,
     "divides": lambda b, h, w, t, f: h % w == 0,
     "odd": lambda b, h, w, t, f: t % 2 == 1,
     "unequal": lambda b, h, w, t, f: h != 20,
