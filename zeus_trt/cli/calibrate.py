@@ -12,7 +12,7 @@ _path = click.Path(path_type=Path)
 
 
 _GOALS = ("nfe", "speedup", "min_psnr")
-_RECORDING = ("trajectories", "num_trajectories", "num_validation", "max_calls", "cost")
+_RECORDING = ("trajectories", "num_trajectories", "probes", "num_validation", "max_calls", "cost")
 
 
 @main.command(
@@ -40,6 +40,7 @@ _RECORDING = ("trajectories", "num_trajectories", "num_validation", "max_calls",
 @click.option("--backend", help="Engine, such as aot-inductor.  [default: onnxruntime, eager for pipelines]")
 @click.option("--trajectories", type=_path, help="File of the recorded full runs.  [default: in the bundle]")
 @click.option("--num-trajectories", type=click.IntRange(1), default=16, show_default=True, help="Full runs to record.")
+@click.option("--probes/--no-probes", default=True, help="Record how outputs respond to errors, or ask the prior.")
 @click.option("--num-validation", type=click.IntRange(1), default=16, show_default=True, help="Samples to choose on.")
 @click.option("--num-held-out", type=click.IntRange(1), default=32, show_default=True, help="Samples to measure on.")
 @click.option("--max-calls", type=click.IntRange(1), help="Most denoiser evaluations of measuring, per budget.")
