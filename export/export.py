@@ -172,7 +172,7 @@ def _write(source: _Source, asked: ExportOptions, folder: Path) -> Manifest:
     pipeline, settings, captured = source.pipeline, source.settings, source.captured
     precision, keep = asked.precision, asked.keep_fp32
     cast, onnx = cast_capture(captured, precision, keep), folder / graph_name(precision)
-    rules = export_capture(cast, onnx)
+    rules, branches = export_capture(cast, onnx)
     verify = partial(verify_graph, captured, onnx, precision=precision, keep_fp32=keep, tolerance=asked.tolerance)
     changes = [{"height": high, "width": wide} for high, wide in asked.sizes[1:]]
     for case in list_cases(captured, pipeline, settings, changes, batches=()):
@@ -184,5 +184,5 @@ def _write(source: _Source, asked: ExportOptions, folder: Path) -> Manifest:
     return describe(
         cast, rules, Graph(Precision(precision), tuple(keep), records + more), model=source.name, labels=source.labels,
         prediction_type=pipeline.scheduler.config.get("prediction_type", "flow_prediction"),  # flow has no such key
-        pipeline=pipeline,
+        pipeline=pipeline, branches=branches,
     )  # fmt: skip
