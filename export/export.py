@@ -25,6 +25,7 @@ from zeus_trt.export.runs import Settings
 from zeus_trt.export.settings import choose_settings
 from zeus_trt.export.tensorrt import Progress
 from zeus_trt.export.verification import choose_trace, verify_graph
+from zeus_trt.runtime.bundle.branch import Branch
 from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.bundle.engine_record import EngineRecord
 from zeus_trt.runtime.bundle.manifest import NETWORKS, Graph, Labels, Manifest, Verification, graph_name
@@ -194,24 +195,32 @@ def _write(source: _Source, asked: ExportOptions, folder: Path) -> Manifest:
 def _write_bundle(source: _Source, asked: ExportOptions, folder: Path) -> Manifest:
     """Writes the graph and the solvers, and verifies the graph; returns the manifest without versions and files."""
     pipeline, onnx = source.pipeline, folder / graph_name(asked.precision)
-    cast, rules, records = _write_graph(source, asked, onnx)
-    write_metadata(onnx, rules, asked.precision)
+    made = _write_graph(source, asked, onnx)
+    write_metadata(onnx, made.rules, asked.precision)
     write_solvers(pipeline.scheduler, asked.steps, folder)
     return describe(
-        cast, rules, Graph(Precision(asked.precision), tuple(asked.keep_fp32), records), model=source.name,
+        made.captured, made.rules, Graph(Precision(asked.precision), tuple(asked.keep_fp32), made.records),
+        model=source.name, labels=source.labels, pipeline=pipeline, branches=made.branches,
         prediction_type=pipeline.scheduler.config.get("prediction_type", "flow_prediction"),  # flow has no such key
-        labels=source.labels, pipeline=pipeline,
     )  # fmt: skip
 
 
-def _write_graph(
-    source: _Source, asked: ExportOptions, onnx: Path, base: Capture | None = None
-) -> tuple[Capture, SizeRules, tuple[Verification, ...]]:
-    """Writes a graph, traced at ``base`` where that is given; returns what it is of, its rules and its proofs."""
+@dataclass(frozen=True)
+class _Written:
+    """What a graph was traced of, what it asks of its sizes and values, and how it was verified."""
+
+    captured: Capture
+    rules: SizeRules
+    branches: tuple[Branch, ...]
+    records: tuple[Verification, ...]
+
+
+def _write_graph(source: _Source, asked: ExportOptions, onnx: Path, base: Capture | None = None) -> _Written:
+    """Writes a graph, traced at ``base`` where that is given."""
     pipeline, settings, captured = source.pipeline, source.settings, source.captured
     precision, keep = asked.precision, asked.keep_fp32
     cast = cast_capture(base or captured, precision, keep)
-    rules = export_capture(cast, onnx)
+    rules, branches = export_capture(cast, onnx)
     if base is None and (other := leave_special(captured, rules, pipeline, settings)):
         try:
             return _write_graph(source, asked, onnx, other)
@@ -223,4 +232,4 @@ def _write_graph(
     changes = [{"height": high, "width": wide} for high, wide in asked.sizes[1:]]
     for case in list_cases(captured, pipeline, settings, [{}, *changes] if base else changes, batches=()):
         rules.check(case.inputs)  # a size that was asked for is not left out without a word
-    return cast, rules, records + more
+    return _Written(cast, rules, branches, records + more)
