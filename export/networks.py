@@ -10,7 +10,8 @@ from torch.utils import _pytree as pytree
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.axes import Slot
 from zeus_trt.export.denoisers import list_denoisers
-from zeus_trt.export.runs import Run, Settings, say_failure
+from zeus_trt.export.residuals import find_moving
+from zeus_trt.export.runs import Network, Run, Settings, say_failure
 from zeus_trt.runtime.bundle.layout import PACKED, Layout
 from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec, TensorSpec
 
@@ -33,12 +34,29 @@ def is_beside(pipeline: Any, component: str, settings: Settings, answer: Any) ->
         return component not in list_denoisers(pipeline, lambda proxy: settings.run(proxy, **settings.base))[0]
 
 
-def find_inputs(run: Run) -> tuple[tuple[str, str], list[str]]:
-    """Names of the latents and the timestep of a network, and of what else changes with the step or is a number.
+def say_unsteppable(network: Network | None, beside: Sequence[str]) -> str:
+    """Why no solver can step a network, or a denoiser that reads others at each step; empty for any other denoiser."""
+    if network:
+        return "it makes inputs of a denoiser, and no prediction"
+    return f"it reads what {' and '.join(beside)} makes at each step" if beside else ""
+
+
+def find_moving_inputs(
+    pipeline: Any, settings: Settings, component: str, run: Run, network: Network | None
+) -> tuple[tuple[str, str], Sequence[str], tuple[str, ...]]:
+    """Names of the latents and the timestep, of other inputs that may change, and of networks that make these.
 
     Raises:
-        ZeusError: It reads no timestep.
+        ZeusError: As ``find_moving`` of a denoiser, and for a network that reads no timestep.
     """
+    if network:
+        return *_find_inputs(run), ()
+    names, beside = find_moving(pipeline, settings, component, run)
+    return names, [name for made in beside.values() for name in made], tuple(beside)
+
+
+def _find_inputs(run: Run) -> tuple[tuple[str, str], list[str]]:
+    """Names of the latents and the timestep of a network, and of what else changes with the step or is a number."""
     tensors = run.arguments.tensors
     moving = sorted(run.changing, key=lambda name: -tensors[name].ndim)
     times = [name for name in moving[1:] if run.scales[name] is not None]
