@@ -15,7 +15,7 @@ from zeus_trt.export.runs import Network, Run, Settings, say_failure
 from zeus_trt.runtime.bundle.layout import PACKED, Layout
 from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec, TensorSpec
 
-_ADVICE = "Name the denoiser as component to export that alone; the network then runs in torch."
+_ADVICE = "Export the denoiser: the network then runs in torch."
 
 
 def is_beside(pipeline: Any, component: str, settings: Settings, answer: Any) -> bool:
