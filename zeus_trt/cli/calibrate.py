@@ -18,6 +18,7 @@ _RECORDING = ("trajectories", "num_trajectories", "probes", "num_validation", "m
 @main.command(
     exclusive=(
         ("check", "pareto"),
+        ("guidance_scale", "check_guidance"),
         _GOALS,
         *(("check", name) for name in (*_GOALS, *_RECORDING)),
         *(("pareto", name) for name in _GOALS),
@@ -32,6 +33,7 @@ _RECORDING = ("trajectories", "num_trajectories", "probes", "num_validation", "m
 @click.option("--cost", help="q=0.55 or q=measured: use the quantized graph too; its call costs so much of a full one.")
 @click.option("--pareto", is_flag=True, help="Many budgets: a table and a plot, beside the paper's presets.")
 @click.option("--check", type=_path, help="Measure this plan on new samples instead.")
+@click.option("--check-guidance", type=Number(), multiple=True, help="With --check: measure at this scale, and others.")
 @click.option("--label", "labels", type=Numbers(), help="Class labels of the samples, in turn; all by default.")
 @click.option("--prompts", type=_path, help="For pipelines: a file with a prompt per line.")
 @guidance_option
@@ -46,17 +48,19 @@ _RECORDING = ("trajectories", "num_trajectories", "probes", "num_validation", "m
 @click.option("--max-calls", type=click.IntRange(1), help="Most denoiser evaluations of measuring, per budget.")
 @click.option("--seed", default=0, show_default=True, help="Of the samples and the search.")
 @click.option("-o", "--output", type=_path, help="Plan to write (.json); with --pareto a .csv and a .png.")
-def calibrate(model, nfe, speedup, min_psnr, pareto, check, output, **options) -> dict:
+def calibrate(model, nfe, speedup, min_psnr, pareto, check, check_guidance, output, **options) -> dict:
     """Find the best plan for a bundle or a pipeline, its solver and a budget, from a few of its trajectories."""
     from zeus_trt.calibrating import run_calibration
     from zeus_trt.calibration.goals import Goal
 
+    if check_guidance and not check:
+        raise click.UsageError("--check-guidance needs --check: the plan to measure")
     if not check and output is None:
         raise click.UsageError("-o is needed: where the plan goes")
     if not check and not pareto and nfe is speedup is min_psnr is None:
         raise click.UsageError("a goal is needed: --budget, --speedup, --min-psnr, or --pareto for many")
     goal = None if check or pareto else Goal(nfe, speedup, min_psnr)
     with progress(None) as bar:
-        result = run_calibration(model, output, goal, check, say=say, on_calls=bar.update, **options)
+        result = run_calibration(model, output, goal, check, check_guidance, say=say, on_calls=bar.update, **options)
     click.echo(result.describe())
     return result.to_json()
