@@ -48,12 +48,12 @@ _RECORDING = ("trajectories", "num_trajectories", "probes", "num_validation", "m
 @click.option("--max-calls", type=click.IntRange(1), help="Most denoiser evaluations of measuring, per budget.")
 @click.option("--seed", default=0, show_default=True, help="Of the samples and the search.")
 @click.option("-o", "--output", type=_path, help="Plan to write (.json); with --pareto a .csv and a .png.")
-def calibrate(model, nfe, speedup, min_psnr, pareto, check, check_guidance, output, **options) -> dict:
+def calibrate(model, nfe, speedup, min_psnr, pareto, check, output, **options) -> dict:
     """Find the best plan for a bundle or a pipeline, its solver and a budget, from a few of its trajectories."""
     from zeus_trt.calibrating import run_calibration
     from zeus_trt.calibration.goals import Goal
 
-    if check_guidance and not check:
+    if options["check_guidance"] and not check:
         raise click.UsageError("--check-guidance needs --check: the plan to measure")
     if not check and output is None:
         raise click.UsageError("-o is needed: where the plan goes")
@@ -61,6 +61,6 @@ def calibrate(model, nfe, speedup, min_psnr, pareto, check, check_guidance, outp
         raise click.UsageError("a goal is needed: --budget, --speedup, --min-psnr, or --pareto for many")
     goal = None if check or pareto else Goal(nfe, speedup, min_psnr)
     with progress(None) as bar:
-        result = run_calibration(model, output, goal, check, check_guidance, say=say, on_calls=bar.update, **options)
+        result = run_calibration(model, output, goal, check, say=say, on_calls=bar.update, **options)
     click.echo(result.describe())
     return result.to_json()
