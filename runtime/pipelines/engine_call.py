@@ -11,6 +11,7 @@ from typing import Any, get_args, get_type_hints
 import torch
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.runtime.bundle.branch import say_branches
 from zeus_trt.runtime.bundle.layout import pack
 from zeus_trt.runtime.bundle.manifest import Manifest
 from zeus_trt.runtime.bundle.precision import FLOATS, Precision
@@ -106,6 +107,8 @@ class EngineCall:
         inputs = self._leave(inputs)
         self._sizes.check(inputs)
         output = self._engine(**inputs).to(latents.device, latents.dtype)
+        if (branches := self._manifest.branches) and output.isnan().all():
+            raise ZeusError(f"engine: got NaN; expected numbers. {say_branches(branches)}")
         if (axis := self._manifest.variance_axis) is not None:  # the pipeline drops it as well
             output = torch.cat([output, torch.zeros_like(output)], axis)
         return output
