@@ -83,6 +83,7 @@ def _list_classes(hint: Any) -> list[Any]:
         return []
     inner = [kind for part in typing.get_args(hint) for kind in _list_classes(part)]
     known = [kind for kind in inner if kind.__module__.startswith(("diffusers", "transformers"))]
+    known = known[:1] if any("chedul" in kind.__name__ for kind in known) else known
     return known or inner[:1] or [hint]
 
 
@@ -106,7 +107,7 @@ def _list_builders(parameter: inspect.Parameter, kinds: Mapping[str, Any]) -> It
     elif not isinstance(kind, type):
         yield _leave_out if parameter.default is not inspect.Parameter.empty else lambda: None
     elif "chedul" in kind.__name__:
-        yield lambda: _build_scheduler(kind)
+        yield lambda: _build_scheduler(kind, "transformer" in kinds)
     elif kind.__module__.startswith("transformers") or hasattr(kind, "config_class"):
         yield lambda: texts.build(kind, kinds.get("transformer"))
     elif hasattr(kind, "config_name") and issubclass(kind, torch.nn.Module):
@@ -133,9 +134,10 @@ def build_model(kind: type, config: Mapping[str, Any]) -> Any:
     return kind(**{**small, **config})
 
 
-def _build_scheduler(kind: Any) -> Any:
-    name = kind.__name__
-    name = {"KarrasDiffusionSchedulers": "DDIMScheduler", "SchedulerMixin": "DDIMScheduler"}.get(name, name)
+def _build_scheduler(kind: Any, has_transformer: bool) -> Any:
+    name = "DDIMScheduler" if kind.__name__ == "KarrasDiffusionSchedulers" else kind.__name__
+    if name == "SchedulerMixin":
+        name = "FlowMatchEulerDiscreteScheduler" if has_transformer else "DDIMScheduler"
     return getattr(diffusers, name)(**SCHEDULERS.get(name, {}))
 
 

@@ -84,7 +84,7 @@ def _unets(beside: Mapping[str, Any]) -> list[dict[str, Any]]:
         return [dict(_UNET, in_channels=LATENT + 3, num_class_embeds=1000)]
     if "vocoder" in beside:
         return [dict(_UNET, class_embed_type="simple_projection", projection_class_embeddings_input_dim=WIDTH,
-                     class_embeddings_concat=True, cross_attention_dim=(None, None))]  # fmt: skip
+                     class_embeddings_concat=True, cross_attention_dim=(8, 16))]  # fmt: skip
     return [
         _UNET, dict(_UNET, in_channels=9), dict(_UNET, in_channels=2 * LATENT), dict(_UNET, in_channels=5),
         dict(_UNET, time_cond_proj_dim=16),

@@ -22,15 +22,17 @@ from zeus_trt.export.labels import choose_labels
 from zeus_trt.export.loading import is_pipeline, load_pipeline
 from zeus_trt.export.precision import cast_capture, check_precision
 from zeus_trt.export.profile import SizeRange
-from zeus_trt.export.relaxation import relax
+from zeus_trt.export.relaxation import leave_special, relax
 from zeus_trt.export.runs import Network, Settings
 from zeus_trt.export.settings import choose_settings
 from zeus_trt.export.tensorrt import Progress
 from zeus_trt.export.verification import choose_trace, verify_graph
+from zeus_trt.runtime.bundle.branch import Branch
 from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.bundle.engine_record import EngineRecord
-from zeus_trt.runtime.bundle.manifest import NETWORKS, Graph, Labels, Manifest, graph_name
+from zeus_trt.runtime.bundle.manifest import NETWORKS, Graph, Labels, Manifest, Verification, graph_name
 from zeus_trt.runtime.bundle.precision import Precision
+from zeus_trt.runtime.bundle.size_rules import SizeRules
 
 GRAPH_ITSELF = "onnxruntime"
 _log = logging.getLogger("zeus_trt")
@@ -189,26 +191,48 @@ def _write(source: _Source, asked: ExportOptions, folder: Path) -> Manifest:
         ways.append(partial(again, is_one=True, network=fixed))
     for way in ways[:-1]:
         with contextlib.suppress(Untraceable):
-            return _write_graph(replace(source, captured=way()), asked, folder)
-    return _write_graph(replace(source, captured=ways[-1]()), asked, folder)
+            return _write_bundle(replace(source, captured=way()), asked, folder)
+    return _write_bundle(replace(source, captured=ways[-1]()), asked, folder)
 
 
-def _write_graph(source: _Source, asked: ExportOptions, folder: Path) -> Manifest:
+def _write_bundle(source: _Source, asked: ExportOptions, folder: Path) -> Manifest:
     """Writes the graph and the solvers, and verifies the graph; returns the manifest without versions and files."""
-    pipeline, settings, captured = source.pipeline, source.settings, source.captured
-    precision, keep = asked.precision, asked.keep_fp32
-    cast, onnx = cast_capture(captured, precision, keep), folder / graph_name(precision)
-    rules = export_capture(cast, onnx)
-    verify = partial(verify_graph, captured, onnx, precision=precision, keep_fp32=keep, tolerance=asked.tolerance)
-    changes = [{"height": high, "width": wide} for high, wide in asked.sizes[1:]]
-    for case in list_cases(captured, pipeline, settings, changes, batches=()):
-        rules.check(case.inputs)  # a size that was asked for is not left out without a word
-    records = verify(list_all_cases(captured, pipeline, settings, source.unseen, rules))
-    rules, more = relax(rules, captured, pipeline, settings, verify)
-    write_metadata(onnx, rules, precision)
+    pipeline, onnx = source.pipeline, folder / graph_name(asked.precision)
+    made = _write_graph(source, asked, onnx)
+    write_metadata(onnx, made.rules, asked.precision)
     write_solvers(pipeline.scheduler, asked.steps, folder)
     return describe(
-        cast, rules, Graph(Precision(precision), tuple(keep), records + more), model=source.name, labels=source.labels,
+        made.captured, made.rules, Graph(Precision(asked.precision), tuple(asked.keep_fp32), made.records),
+        model=source.name, labels=source.labels, pipeline=pipeline, branches=made.branches,
         prediction_type=pipeline.scheduler.config.get("prediction_type", "flow_prediction"),  # flow has no such key
-        pipeline=pipeline,
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Written:
+    """What a graph was traced of, what it asks of its sizes and values, and how it was verified."""
+
+    captured: Capture
+    rules: SizeRules
+    branches: tuple[Branch, ...]
+    records: tuple[Verification, ...]
+
+
+def _write_graph(source: _Source, asked: ExportOptions, onnx: Path, base: Capture | None = None) -> _Written:
+    """Writes a graph, traced at ``base`` where that is given."""
+    pipeline, settings, captured = source.pipeline, source.settings, source.captured
+    precision, keep = asked.precision, asked.keep_fp32
+    cast = cast_capture(base or captured, precision, keep)
+    rules, branches = export_capture(cast, onnx)
+    if base is None and (other := leave_special(captured, rules, pipeline, settings)):
+        try:
+            return _write_graph(source, asked, onnx, other)
+        except ZeusError:
+            export_capture(cast, onnx)  # a graph for the special sizes is better than none
+    verify = partial(verify_graph, captured, onnx, precision=precision, keep_fp32=keep, tolerance=asked.tolerance)
+    records = verify(list_all_cases(captured, pipeline, settings, source.unseen, rules))
+    rules, more = relax(rules, captured, pipeline, settings, verify)
+    changes = [{"height": high, "width": wide} for high, wide in asked.sizes[1:]]
+    for case in list_cases(captured, pipeline, settings, [{}, *changes] if base else changes, batches=()):
+        rules.check(case.inputs)  # a size that was asked for is not left out without a word
+    return _Written(cast, rules, branches, records + more)

@@ -11,10 +11,12 @@ from zeus_trt.errors import ZeusError, say_cause
 from zeus_trt.export.agreement import Case, compare, list_all_cases, list_cases
 from zeus_trt.export.capture import Capture, capture
 from zeus_trt.export.flat import FlatDenoiser, trace_flat
+from zeus_trt.export.limits import read_rules
 from zeus_trt.export.loading import load_pipeline
 from zeus_trt.export.overflow import find_blocks_to_keep, find_nonfinite
 from zeus_trt.export.plain_files import without_links
 from zeus_trt.export.precision import TOLERANCES, cast_capture, cast_inputs, cast_module
+from zeus_trt.export.relaxation import is_special, leave_special
 from zeus_trt.export.runs import Network, Settings
 from zeus_trt.export.settings import check_sized, choose_settings
 from zeus_trt.runtime.bundle.bundle import Bundle
@@ -140,9 +142,13 @@ def choose_trace(
     def trace() -> torch.export.ExportedProgram:
         manifest = (bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)).manifest
         pipeline = load_pipeline(model) if isinstance(model, str | Path) else model
-        captured = _capture_again(manifest, pipeline, choose_settings(pipeline, arguments=arguments)[0])
+        settings, _ = choose_settings(pipeline, arguments=arguments)
+        captured = _capture_again(manifest, pipeline, settings)
         graph = manifest.find_graph()
-        return trace_flat(cast_capture(captured, graph.precision, graph.keep_fp32))
+        cast = partial(cast_capture, precision=graph.precision, keep_fp32=graph.keep_fp32)
+        program = trace_flat(cast(captured))
+        other = leave_special(captured, read_rules(captured, program), pipeline, settings)
+        return trace_flat(cast(other)) if other and not any(map(is_special, manifest.relations)) else program
 
     return trace
 

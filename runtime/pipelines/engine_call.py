@@ -1,13 +1,16 @@
 """A call of a pipeline's denoiser, answered by a bundle's engine."""
 
+import dataclasses
 import inspect
 import json
 import math
-from typing import Any, NamedTuple
+from collections import namedtuple
+from typing import Any, get_args, get_type_hints
 
 import torch
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.runtime.bundle.branch import say_branches
 from zeus_trt.runtime.bundle.layout import pack
 from zeus_trt.runtime.bundle.manifest import Manifest
 from zeus_trt.runtime.bundle.precision import FLOATS, Precision
@@ -31,12 +34,6 @@ _UNSAID = ("return_dict",)  # how the output is wrapped: both ways of reading it
 _SAME_SCALE = 1e-4  # relative
 
 
-class Output(NamedTuple):
-    """What pipelines read of a denoiser as ``[0]`` and as ``.sample``: a tensor, or a list with one per row."""
-
-    sample: Any
-
-
 class EngineCall:
     """Stands in for the ``__call__`` of a denoiser.
 
@@ -58,13 +55,17 @@ class EngineCall:
             )
         self._engine, self._manifest = engine, manifest
         self._signature = inspect.signature(module_class.forward)
+        self._output = namedtuple("Output", [_name_output(module_class.forward)])
         self._sizes = CallSizes(manifest, pixels)
         self.noun = manifest.component if manifest.layout else "denoiser"
         self.precision = getattr(getattr(engine, "info", None), "precision", manifest.precision)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Takes what ``forward`` takes, and answers as it does: a denoiser with an ``Output``; row by row in an engine
-        of one row.
+        """Takes what ``forward`` takes, and answers as it does; row by row in an engine of one row.
+
+        Returns:
+            Of a denoiser, what pipelines read as ``[0]`` and by the name that ``forward`` gives its output: a tensor,
+            or a list with one per row.
 
         Raises:
             ZeusError: An argument that the graph has no input for, a size that it does not take, another constant than
@@ -76,7 +77,7 @@ class EngineCall:
         output = torch.cat([self._answer(rows.flatten(arguments, row)) for row in range(count)])
         if layout := self._manifest.layout:
             return layout.split(output, self._sizes.measured, self._manifest.symbols)
-        return Output([*output.unbind(0)] if latents in rows.lists else output)
+        return self._output([*output.unbind(0)] if latents in rows.lists else output)
 
     def _answer(self, found: Arguments) -> torch.Tensor:
         """The denoiser's output for arguments as the graph takes them."""
@@ -105,6 +106,8 @@ class EngineCall:
         inputs = self._leave(inputs)
         self._sizes.check(inputs)
         output = self._engine(**inputs).to(latents.device, latents.dtype)
+        if (branches := self._manifest.branches) and output.isnan().all():
+            raise ZeusError(f"engine: got NaN; expected numbers. {say_branches(branches)}")
         if (axis := self._manifest.variance_axis) is not None:  # the pipeline drops it as well
             output = torch.cat([output, torch.zeros_like(output)], axis)
         return output
@@ -252,6 +255,16 @@ class CheckedCall:
             f"engine: got a pipeline whose {type(unwrap(self.module)).__name__} keeps tensors of each call, such as "
             "attention maps; expected one that reads its output only. Run this pipeline without an engine."
         )
+
+
+def _name_output(forward: Any) -> str:
+    """The name of the first field of what a network returns."""
+    try:
+        hint = get_type_hints(forward).get("return")
+    except NameError:  # a type that is imported for type checkers alone
+        return "sample"
+    kinds = [kind for kind in get_args(hint) or (hint,) if dataclasses.is_dataclass(kind)]
+    return next((fields[0].name for kind in kinds if (fields := dataclasses.fields(kind))), "sample")
 
 
 def _describe(adapters: dict[str, float]) -> str:
