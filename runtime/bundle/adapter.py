@@ -40,6 +40,13 @@ def place_of(name: str) -> str:
     return f"{FOLDER}/{name}"
 
 
+def list_names(files: Collection[str]) -> tuple[str, ...]:
+    """The adapters among the files of a bundle, by name."""
+    folder, file = f"{FOLDER}/", f"/{FILE_NAME}"
+    found = (name for name in files if name.startswith(folder) and name.endswith(file))
+    return tuple(sorted(name.removeprefix(folder).removesuffix(file) for name in found))
+
+
 @dataclass(frozen=True)
 class Adapter:
     """An adapter of a bundle.
@@ -65,6 +72,11 @@ class Adapter:
             raise ValueError("it changes nothing, or has a scale that is no number")
         if not _DIGEST.fullmatch(self.sha256):
             raise ValueError("its sha256 is no digest")
+
+    @property
+    def scales(self) -> dict[str, float]:
+        """Its scale by its name."""
+        return {self.name: self.scale}
 
     def to_json(self) -> str:
         """The adapter as JSON text."""

@@ -3,12 +3,16 @@
 import inspect
 import json
 import math
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.runtime.bundle.adapter import Adapter
+from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.bundle.manifest import Manifest
+from zeus_trt.runtime.bundle.mixture import Mixture
 from zeus_trt.runtime.bundle.precision import FLOATS, Precision
 from zeus_trt.runtime.denoiser import Denoiser
 from zeus_trt.runtime.engines.named_inputs import spread_rows
@@ -19,7 +23,9 @@ from zeus_trt.runtime.pipelines.module_state import read_adapters, read_state
 from zeus_trt.runtime.pipelines.rows import Rows, count_rows, stack_rows
 from zeus_trt.runtime.pipelines.side_effects import find_kept, find_new, unwrap
 from zeus_trt.runtime.pipelines.weights_digest import digest_weights, may_digest
+from zeus_trt.runtime.session import Session
 from zeus_trt.zeus_graph import json_file
+from zeus_trt.zeus_graph.counts import show
 
 _ALLOWED: dict[Precision | None, float] = {
     Precision.FP32: 2e-3, Precision.FP16: 2e-2, Precision.BF16: 0.1, Precision.INT8: 0.5, Precision.FP8: 0.5,
@@ -44,18 +50,26 @@ class EngineCall:
         manifest: That of its bundle.
         module_class: The denoiser's class, whose ``forward`` names the arguments.
         pixels: Pixels of the pipeline's pictures per pixel of its latents, for messages.
+        adapter: Those of the manifest, as ``digest_adapters`` takes it.
 
     Raises:
         ZeusError: The bundle is that of another class.
     """
 
-    def __init__(self, engine: Denoiser, manifest: Manifest, module_class: Any, pixels: int | None = None):
+    def __init__(
+        self,
+        engine: Denoiser,
+        manifest: Manifest,
+        module_class: Any,
+        pixels: int | None = None,
+        adapter: Adapter | Mixture | None = None,
+    ):
         if module_class.__name__ != manifest.denoiser_class:
             raise ZeusError(
                 f"engine: got a bundle of a {manifest.denoiser_class} for a {module_class.__name__}; expected one "
                 "of the same class. Export this pipeline."
             )
-        self._engine, self._manifest = engine, manifest
+        self._engine, self._manifest, self._adapter = engine, manifest, adapter
         self._signature = inspect.signature(module_class.forward)
         self._sizes = CallSizes(manifest, pixels)
         self.precision = getattr(getattr(engine, "info", None), "precision", manifest.precision)
@@ -151,7 +165,7 @@ class EngineCall:
         manifest = self._manifest
         if manifest.precision not in FLOATS or not may_digest(module):
             return
-        weights, adapters = digest_weights(module, manifest.graphs[0])
+        weights, adapters = digest_weights(module, manifest.graphs[0], self._adapter)
         if weights != manifest.weights_sha256:
             found = Precision.of(next(iter(module.parameters())).dtype)
             if found not in (Precision.FP32, manifest.precision):
@@ -186,11 +200,13 @@ class CheckedCall:
     Args:
         engine: Answers the calls.
         module: The module.
-        compares: Whether outputs are compared; adapters always are.
+        compares: Whether weights and outputs are compared; adapters always are.
+        adds_adapter: The engine has an adapter that the module lacks: outputs are not compared.
     """
 
-    def __init__(self, engine: EngineCall, module: Any, compares: bool = True):
+    def __init__(self, engine: EngineCall, module: Any, compares: bool = True, adds_adapter: bool = False):
         self._engine, self.module, self._compares = engine, module, compares
+        self._adds_adapter = adds_adapter
         self._is_due = True
         self._compared: list[Any] = []  # states of the module at which the outputs agreed
 
@@ -211,7 +227,8 @@ class CheckedCall:
             state = read_state(self.module) if self._compares else None
         answer = self._engine(*args, **kwargs)
         if state is not None and state not in self._compared:
-            self._compare(answer.sample, args, kwargs)
+            if not self._adds_adapter:
+                self._compare(answer.sample, args, kwargs)
             self._engine.check_weights(self.module, self._advise())
             self._compared = [state, read_state(self.module)]  # a first call may fill caches
         self._is_due = False
@@ -245,6 +262,16 @@ class CheckedCall:
             f"engine: got a pipeline whose {type(unwrap(self.module)).__name__} keeps tensors of each call, such as "
             "attention maps; expected one that reads its output only. Run this pipeline without an engine."
         )
+
+
+def choose_adapter(engine: Session | str | Path | Bundle | None, adapter: Any) -> Session | Bundle:
+    """The bundle with its adapter, or a session that has it; raises ZeusError for any other."""
+    if isinstance(engine, str | Path | Bundle):
+        return (engine if isinstance(engine, Bundle) else Bundle.open(engine)).with_adapter(adapter)
+    if engine is None or engine.bundle.adapter != engine.bundle.with_adapter(adapter).adapter:
+        beside = "a session without it" if engine else "no engine"
+        raise ZeusError(f"adapter: got {show(adapter)} beside {beside}; expected its bundle. Give that as engine.")
+    return engine
 
 
 def _describe(adapters: dict[str, float]) -> str:
