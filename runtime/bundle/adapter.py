@@ -68,8 +68,8 @@ class Adapter:
 
     def __post_init__(self) -> None:
         check_name(self.name)
-        if not self.scaling or not all(map(math.isfinite, (self.scale, *self.scaling.values()))):
-            raise ValueError("it changes nothing, or has a scale that is no number")
+        if not self.scaling or not self.scale or not all(map(math.isfinite, (self.scale, *self.scaling.values()))):
+            raise ValueError("it changes nothing, or has a scale that is 0 or no number")
         if not _DIGEST.fullmatch(self.sha256):
             raise ValueError("its sha256 is no digest")
 
