@@ -1,8 +1,10 @@
 """The captured denoiser as a function of flat tensors, and that function as an ONNX graph."""
 
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -10,7 +12,8 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.export.adapters import fuse_adapters
 from zeus_trt.export.capture import Capture
 from zeus_trt.export.graph import quiet, write_graph
-from zeus_trt.export.limits import read_rules, tie_sizes
+from zeus_trt.export.guards import FixedSizes, find_raising_line
+from zeus_trt.export.limits import list_sizes, read_rules, tie_sizes
 from zeus_trt.export.open_sizes import keep_sizes_open
 from zeus_trt.export.parameters import map_parameters, write_parameters
 from zeus_trt.export.shallow_copy import shallow_copy
@@ -27,14 +30,21 @@ class FlatDenoiser(torch.nn.Module):
 
     It takes the solver's latents and timestep, and calls a shallow copy of the user's module, in eval mode, with the
     captured constants.
+
+    Args:
+        captured: What it calls, and how.
+        note: Called with the sizes of each call, each under its symbol.
     """
 
-    def __init__(self, captured: Capture):
+    def __init__(self, captured: Capture, note: Callable[[Iterable[tuple[str, Any]]], None] | None = None):
         super().__init__()
         self.denoiser = shallow_copy(captured.denoiser).eval()
         self._captured = captured
+        self._note = note
 
     def forward(self, *values: torch.Tensor | int) -> torch.Tensor:
+        if self._note:
+            self._note(list_sizes(self._captured, values))
         tie_sizes(self._captured, values)
         return self._captured.border.leave(stack_rows(self.denoiser(**self._captured.nest(values))[0]))
 
@@ -76,32 +86,33 @@ def trace_flat(captured: Capture) -> torch.export.ExportedProgram:
         dynamic if spec.value else {axis: dynamic for axis, size in enumerate(spec.axes) if isinstance(size, str)}
         for spec in captured.inputs
     )
+    fixed_sizes = FixedSizes()
     try:
         with torch.no_grad(), quiet():
-            flat = FlatDenoiser(replace(captured, denoiser=fuse_adapters(captured.denoiser)))
-            with keep_sizes_open(flat.denoiser):
+            flat = FlatDenoiser(replace(captured, denoiser=fuse_adapters(captured.denoiser)), fixed_sizes.note)
+            with keep_sizes_open(flat.denoiser), fixed_sizes:
                 return torch.export.export(flat, captured.examples, dynamic_shapes=(shapes,), strict=False)
     except Exception as error:  # torch and the model's own code each raise theirs
         kind = type(captured.denoiser).__name__
-        if fixed := _list_fixed(captured, error):
+        if fixed := _list_fixed(captured, error, fixed_sizes):
             raise Untraceable(
                 f"denoiser: got {kind}, whose code fixes {' and '.join(fixed)}; expected code that computes with "
                 "tensors and their sizes alone. Capture it with settings that do not vary that, or change the model's "
                 "code."
             ) from error
         raise Untraceable(
-            f"denoiser: got {kind}, which torch cannot trace{_name_open(captured, error)} "
+            f"denoiser: got {kind}, which torch cannot trace{find_raising_line(error)}{_name_open(captured, error)} "
             f"({_say(error)}); expected code that computes with tensors and their sizes alone. Vary fewer settings, or "
             "report the model."
         ) from error
 
 
-def _list_fixed(captured: Capture, error: Exception) -> list[str]:
-    """The symbols that a model's code makes constants of, each with its value, as torch's words say."""
+def _list_fixed(captured: Capture, error: Exception, sizes: FixedSizes) -> list[str]:
+    """The symbols that a model's code makes constants of, each with its value, as torch's words say, and its line."""
     words = r"You marked L\['values'\]\[(\d+)\](?:\.size\(\)\[(\d+)\])? as dynamic but .* constant \((-?\d+)\)"
     found = re.findall(words, str(error))
-    names = ((_name_slot(captured, place, axis), size) for place, axis, size in found)
-    return sorted({f"{name} at {size}" for name, size in names if name})
+    names = [(_name_slot(captured, place, axis), size) for place, axis, size in found]
+    return sorted({f"{name} at {size}{sizes.find_line(name)}" for name, size in names if name})
 
 
 def _name_open(captured: Capture, error: Exception) -> str:
