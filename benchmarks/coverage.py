@@ -9,11 +9,13 @@ import argparse
 import importlib.metadata
 import inspect
 import json
+import multiprocessing
 import os
 import resource
 import signal
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -34,37 +36,33 @@ def list_classes() -> list[type]:
 
 
 def try_class(cls: type, stages: list[str], seconds: int) -> dict[str, Any]:
-    """What works of a class, found in a process with a time limit."""
+    """What works of a class, found in a process that may compute for so many seconds."""
     with TemporaryDirectory() as scratch:
         path = Path(scratch) / "found.json"
-        process = os.fork()
-        if not process:
-            _run_child(cls, stages, path, scratch)
-        began = time.monotonic()
-        while os.waitpid(process, os.WNOHANG) == (0, 0):
-            if time.monotonic() - began > seconds:
-                os.kill(process, signal.SIGKILL)
-                os.waitpid(process, 0)
-                break
-            time.sleep(0.05)
+        process = multiprocessing.get_context("fork").Process(target=_run_child, args=(cls, stages, path, seconds))
+        process.start()
+        process.join(10 * seconds)
+        is_late = process.exitcode is None or process.exitcode == -signal.SIGXCPU
+        process.kill()
+        process.join()
         found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
         if not found.pop("is_done", False):
-            found["reason"] = f"took more than {seconds} s" if time.monotonic() - began > seconds else "crashed"
-        return {**found, "seconds": round(time.monotonic() - began, 1)}
+            found["reason"] = f"took more than {seconds} s" if is_late else "crashed"
+        return found
 
 
-def _run_child(cls: type, stages: list[str], path: Path, scratch: str) -> None:
+def _run_child(cls: type, stages: list[str], path: Path, seconds: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (24 << 30, 24 << 30))
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
     sink = os.open(os.environ.get("COVERAGE_LOG", os.devnull), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(sink, 1)
     os.dup2(sink, 2)
     torch.set_num_threads(1)
-    try:
-        for found in checks.check(cls, stages, Path(scratch)):
-            path.with_suffix(".new").write_text(json.dumps(found))
-            path.with_suffix(".new").rename(path)
-    finally:
-        os._exit(0)
+    for found in checks.check(cls, stages, path.parent):
+        found["seconds"] = round(time.process_time(), 1)
+        path.with_suffix(".new").write_text(json.dumps(found))
+        path.with_suffix(".new").rename(path)
+    os._exit(0)  # not every library's threads end
 
 
 def main() -> None:
@@ -72,7 +70,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="names of classes, or parts of names")
     parser.add_argument("--after", default="", help="a name: classes after it alone")
     parser.add_argument("--stages", nargs="*", default=["twin", "export"], choices=["twin", "export"])
-    parser.add_argument("--seconds", type=int, default=120, help="limit per class")
+    parser.add_argument("--seconds", type=int, default=120, help="limit of computing time per class")
+    parser.add_argument("--jobs", type=int, default=1, help="classes that are tried side by side")
     parser.add_argument("--resume", action="store_true", help="leave out classes that were tried at these stages")
     parser.add_argument("-o", "--output", type=Path, default=HERE / "results" / "coverage.json")
     parser.add_argument("--table", type=Path, default=HERE.parent / "docs" / "coverage.md")
@@ -80,16 +79,20 @@ def main() -> None:
     known = json.loads(asked.output.read_text()) if asked.output.exists() else {"classes": {}}
     classes, names = list_classes(), [cls.__name__ for cls in list_classes()]
     known["classes"] = {name: found for name, found in known["classes"].items() if name in names}
-    for cls in classes:
-        name = cls.__name__
-        is_left = not {*asked.stages} <= {*known["classes"].get(name, {}).get("stages", ())}
-        if name <= asked.after or (asked.only and not any(part in name for part in asked.only)):
-            continue
-        if asked.resume and not is_left:
-            continue
-        known["classes"][name] = found = {**try_class(cls, asked.stages, asked.seconds), "stages": asked.stages}
-        print(name, found, file=sys.stderr, flush=True)
-        write(known, asked)
+    left = [
+        cls
+        for cls in classes
+        if cls.__name__ > asked.after
+        and (not asked.only or any(part in cls.__name__ for part in asked.only))
+        and not (asked.resume and {*asked.stages} <= {*known["classes"].get(cls.__name__, {}).get("stages", ())})
+    ]
+    with ThreadPoolExecutor(asked.jobs) as pool:
+        tries = {pool.submit(try_class, cls, asked.stages, asked.seconds): cls.__name__ for cls in left}
+        for done in as_completed(tries):
+            name = tries[done]
+            known["classes"][name] = found = {**done.result(), "stages": asked.stages}
+            print(name, found, file=sys.stderr, flush=True)
+            write(known, asked)
     print(json.dumps(write(known, asked)))
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.export.chunks import slice_chunks
 from zeus_trt.export.complex_numbers import make_real
 from zeus_trt.export.translations import TRANSLATIONS
 from zeus_trt.runtime.bundle.precision import METADATA as PRECISION
@@ -41,6 +42,7 @@ def write_graph(
     """
     with quiet():
         program = make_real(program)
+        slice_chunks(program)
         try:
             exported = torch.onnx.export(
                 program, dynamo=True, input_names=list(inputs), output_names=[OUTPUT_NAME], opset_version=OPSET,

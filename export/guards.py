@@ -67,6 +67,10 @@ def find_line(node: torch.fx.Node) -> str:
     return f"{Path(lines[-1][0]).name}:{lines[-1][1]}" if lines else ""
 
 
+Sizes = Iterable[tuple[str, Any]]
+"""Sizes, each under its symbol, once per axis that has it."""
+
+
 class FixedSizes(TorchFunctionMode):
     """Knows, while a model is traced, which of its lines make numbers of sizes."""
 
@@ -75,8 +79,8 @@ class FixedSizes(TorchFunctionMode):
         self._sizes: list[tuple[str, Any]] = []
         self._lines: list[str] = []  # of each guard: the line whose call of torch was the next to end
 
-    def note(self, sizes: Iterable[tuple[str, Any]]) -> None:
-        """Takes the open sizes, each under its symbol, once per axis that has it."""
+    def note(self, sizes: Sizes) -> None:
+        """Takes the sizes of a call."""
         self._sizes = [(name, size) for name, size in sizes if isinstance(size, torch.SymInt)]
 
     def find_line(self, name: str) -> str:
@@ -99,12 +103,6 @@ class FixedSizes(TorchFunctionMode):
 
     def _list_guards(self) -> Sequence[Any]:
         return self._sizes[0][1].node.shape_env.guards if self._sizes else ()
-
-
-def find_raising_line(error: BaseException) -> str:
-    """The last line of a model that an exception comes from: `` at model.py:12``, or nothing if it has none."""
-    line = _find_last(traceback.extract_tb(error.__traceback__))
-    return f" at {line}" if line else ""
 
 
 def _find_last(frames: traceback.StackSummary) -> str:

@@ -17,7 +17,7 @@ from zeus_trt.export.overflow import find_blocks_to_keep, find_nonfinite
 from zeus_trt.export.plain_files import without_links
 from zeus_trt.export.precision import TOLERANCES, cast_capture, cast_inputs, cast_module
 from zeus_trt.export.relaxation import is_special, leave_special
-from zeus_trt.export.runs import Settings
+from zeus_trt.export.runs import Network, Settings
 from zeus_trt.export.settings import check_sized, choose_settings
 from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.bundle.manifest import Manifest, Verification
@@ -58,7 +58,7 @@ def verify_graph(
     eager = cast_module(captured.denoiser, torch.float32)
     if precision not in _HALVES:
         backend = "onnxruntime" if precision == Precision.FP32 else f"onnxruntime:{precision}"
-        return compare(eager, OnnxRuntimeEngine(onnx), cases, backend, tolerance, leave=captured.border.leave)
+        return compare(eager, OnnxRuntimeEngine(onnx), cases, backend, tolerance, leave=captured.leave)
     cast = cast_capture(captured, precision, keep_fp32)
     flat = FlatDenoiser(cast)
 
@@ -69,7 +69,7 @@ def verify_graph(
     def explain(case: Case) -> str:
         return _explain(captured, cast, keep_fp32, case, precision)
 
-    check = partial(compare, eager, cases=cases, tolerance=tolerance, explain=explain, leave=captured.border.leave)
+    check = partial(compare, eager, cases=cases, tolerance=tolerance, explain=explain, leave=captured.leave)
     records = check(engine=run_twin, backend=f"eager-{precision}")
     if precision == "bf16":
         _parse(onnx)
@@ -155,7 +155,9 @@ def choose_trace(
 
 def _capture_again(manifest: Manifest, pipeline: Any, settings: Settings) -> Capture:
     """The call that a bundle was exported from; a model with other weights or inputs is refused."""
-    captured = capture(pipeline, settings, manifest.component, is_one=manifest.latents.axes[:1] == (1,))
+    network = Network(not any(isinstance(value, float) for value in manifest.constants.values()))
+    is_one = manifest.latents.axes[:1] == (1,)
+    captured = capture(pipeline, settings, manifest.component, is_one, network if manifest.layout else None)
     digest = digest_weights(captured.denoiser, manifest.graphs[0])[0]
     if digest != manifest.weights_sha256:
         raise ZeusError(

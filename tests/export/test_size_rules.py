@@ -182,9 +182,7 @@ def test_a_branch_on_data_is_one_sentence(capsys):
 
     captured = describe(None)
     captured.denoiser.__class__ = Switching
-    with pytest.raises(
-        ZeusError, match=r"got Switching, which torch cannot trace at test_size_rules.py:[0-9]+ .*data-dependent"
-    ):
+    with pytest.raises(ZeusError, match=r"branches on the values of timestep at test_size_rules.py"):
         trace_flat(captured)
     assert capsys.readouterr() == ("", "")
 
@@ -202,7 +200,7 @@ def test_a_fault_of_the_exporter_is_one_sentence(tmp_path):
 
 def test_the_graph_itself_refuses_what_it_is_not_made_for(tmp_path):
     captured = describe(KINDS["landscape"])
-    rules = export_capture(captured, tmp_path / "graph.onnx")
+    rules, _ = export_capture(captured, tmp_path / "graph.onnx")
     write_metadata(tmp_path / "graph.onnx", rules, "fp32")
     engine = OnnxRuntimeEngine(tmp_path / "graph.onnx", num_threads=1)
 
