@@ -117,7 +117,7 @@ def capture(
     settings: Settings,
     component: str | None = None,
     is_one: bool = False,
-    takes_numbers: bool = True,
+    network: Network | None = None,
 ) -> Capture:
     """Runs the pipeline at several settings with a probe in the place of its denoiser, and describes the calls.
 
@@ -128,7 +128,7 @@ def capture(
             ControlNet, all of whose answer is the output.
         is_one: Take one row of each call, for a denoiser whose code fixes how many there are. Calls that pass a list
             with a tensor per row are taken so in any case.
-        takes_numbers: Take floating-point numbers that a network beside the denoiser is given as inputs.
+        network: How to take a network beside the denoiser; found by default.
 
     Raises:
         ZeusError: A wrong component, settings that do not fit, or calls that no graph of tensors can replace.
@@ -138,7 +138,8 @@ def capture(
     run = partial(record, pipeline, component, settings, probe=ShapeProbe(denoiser))
     recorded = [run(change) for change in ({}, *({name: value} for name, value in settings.varied.items()))]
     answer = recorded[0][0].answer
-    network = Network(takes_numbers) if is_named and is_beside(pipeline, component, settings, answer) else None
+    if network is None and is_named and is_beside(pipeline, component, settings, answer):
+        network = Network()
     rows, runs = _take_rows(recorded, network)
     (latents, timestep), residuals, beside = find_moving_inputs(pipeline, settings, component, runs[0], network)
     if is_one and not rows.is_one:
@@ -150,8 +151,7 @@ def capture(
     first = runs[0].arguments
     inputs = _describe_inputs(runs, content, {latents: LATENTS, timestep: TIMESTEP}, slots, residuals)
     layout = find_layout(runs[0], answer, inputs, symbols, slots) if network else None
-    axes = _find_axes(runs[0], inputs[0], slots, layout)
-    reason = say_unsteppable(network, beside)
+    axes, reason = _find_axes(runs[0], inputs[0], slots, layout), say_unsteppable(network, beside)
     border = find_border((latents, timestep), axes, runs[0].scales[timestep], _learns_variance(pipeline), reason)
     return Capture(
         component=component,

@@ -15,7 +15,7 @@ from zeus_trt.export.runs import Network, Run, Settings, say_failure
 from zeus_trt.runtime.bundle.layout import PACKED, Layout
 from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec, TensorSpec
 
-_ADVICE = "Name the denoiser as component to export that alone; the network then runs in torch."
+_ADVICE = "Export the denoiser: the network then runs in torch."
 
 
 def is_beside(pipeline: Any, component: str, settings: Settings, answer: Any) -> bool:
@@ -59,13 +59,13 @@ def _find_inputs(run: Run) -> tuple[tuple[str, str], list[str]]:
     """Names of the latents and the timestep of a network, and of what else changes with the step or is a number."""
     tensors = run.arguments.tensors
     moving = sorted(run.changing, key=lambda name: -tensors[name].ndim)
-    times = [name for name in moving[1:] if run.scales[name] is not None]
+    times = [name for name in moving[1:] if run.scales[name] is not None] or moving[1:]  # Z-Image's is 1 - t / 1000
     if not times:
         raise ZeusError(
             f"network: got {', '.join(moving) or 'nothing'} changing with the step; expected latents and a timestep. "
             f"{_ADVICE}"
         )
-    names = moving[0], times[-1]
+    names = moving[0], times[0]
     numbers = [name for name, value in tensors.items() if not value.ndim and value.is_floating_point()]
     return names, [name for name in (*moving, *numbers) if name not in names]
 
@@ -99,7 +99,7 @@ def find_layout(
         if unknown := [axis for axis in axes if isinstance(axis, str) and axis not in known]:
             raise ZeusError(
                 f"{name}: got a size {unknown[0]} in a network's answer that is in no proportion to the sizes of its "
-                "inputs; expected one that is. Export the pipeline at multiples of 64 pixels."
+                "inputs; expected one that is. Export at multiples of 64 pixels, or the denoiser alone."
             )
         tensors.append(TensorSpec(name, "float32", axes, "output"))
     return Layout(tuple(tensors), _nest(answer, iter(range(len(tensors)))))
