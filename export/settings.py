@@ -15,7 +15,7 @@ from zeus_trt.export.runs import Settings
 _OUTPUTS = ("latent", "pt", "np")  # not every pipeline returns latents
 _TEXT_LENGTHS = ("max_sequence_length",)
 _RESIZES = ("use_resolution_binning", "_auto_resize")  # each replaces the sizes that are asked for
-_SECONDS = ("audio_length_in_s", "audio_end_in_s")
+_SECONDS = ("audio_length_in_s", "audio_end_in_s", "audio_duration")
 
 
 def choose_settings(
