@@ -7,7 +7,7 @@ import inspect
 import itertools
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import coverage_texts as texts
@@ -45,9 +45,15 @@ def list_builders(cls: type) -> Iterator[Callable[[], Any]]:
     choices = [
         [make for kind in options[p.name] for make in _list_builders(p, {**kinds, p.name: kind})] for p in parameters
     ]
-    for chosen in itertools.product(*choices):
+    for chosen in filter(_agree, itertools.product(*choices)):
         makers = {p.name: make for p, make in zip(parameters, chosen, strict=True) if make is not _leave_out}
         yield functools.partial(_build, cls, makers)
+
+
+def _agree(makers: Sequence[Callable[[], Any]]) -> bool:
+    """Whether networks of one class have one config, such as the two experts of Wan 2.2."""
+    models = [make.args for make in makers if isinstance(make, functools.partial)]
+    return all(config == other for kind, config in models for second, other in models if kind is second)
 
 
 def _build(cls: type, makers: Mapping[str, Callable[[], Any]]) -> Any:
@@ -83,6 +89,7 @@ def _list_classes(hint: Any) -> list[Any]:
         return []
     inner = [kind for part in typing.get_args(hint) for kind in _list_classes(part)]
     known = [kind for kind in inner if kind.__module__.startswith(("diffusers", "transformers"))]
+    known = known[:1] if any("chedul" in kind.__name__ for kind in known) else known
     return known or inner[:1] or [hint]
 
 
@@ -106,14 +113,14 @@ def _list_builders(parameter: inspect.Parameter, kinds: Mapping[str, Any]) -> It
     elif not isinstance(kind, type):
         yield _leave_out if parameter.default is not inspect.Parameter.empty else lambda: None
     elif "chedul" in kind.__name__:
-        yield lambda: _build_scheduler(kind)
+        yield lambda: _build_scheduler(kind, "transformer" in kinds)
     elif kind.__module__.startswith("transformers") or hasattr(kind, "config_class"):
         yield lambda: texts.build(kind, kinds.get("transformer"))
     elif hasattr(kind, "config_name") and issubclass(kind, torch.nn.Module):
         configs = MODELS.get(kind.__name__, {})
         configs = configs(kinds) if callable(configs) else configs
         for config in configs if isinstance(configs, list) else [configs]:
-            yield lambda config=config: build_model(kind, config)
+            yield functools.partial(build_model, kind, config)
     else:
         yield diffusers.ClassifierFreeGuidance if kind.__name__ == "BaseGuidance" else kind
 
@@ -133,9 +140,10 @@ def build_model(kind: type, config: Mapping[str, Any]) -> Any:
     return kind(**{**small, **config})
 
 
-def _build_scheduler(kind: Any) -> Any:
-    name = kind.__name__
-    name = {"KarrasDiffusionSchedulers": "DDIMScheduler", "SchedulerMixin": "DDIMScheduler"}.get(name, name)
+def _build_scheduler(kind: Any, has_transformer: bool) -> Any:
+    name = "DDIMScheduler" if kind.__name__ == "KarrasDiffusionSchedulers" else kind.__name__
+    if name == "SchedulerMixin":
+        name = "FlowMatchEulerDiscreteScheduler" if has_transformer else "DDIMScheduler"
     return getattr(diffusers, name)(**SCHEDULERS.get(name, {}))
 
 

@@ -84,7 +84,7 @@ def _unets(beside: Mapping[str, Any]) -> list[dict[str, Any]]:
         return [dict(_UNET, in_channels=LATENT + 3, num_class_embeds=1000)]
     if "vocoder" in beside:
         return [dict(_UNET, class_embed_type="simple_projection", projection_class_embeddings_input_dim=WIDTH,
-                     class_embeddings_concat=True, cross_attention_dim=(None, None))]  # fmt: skip
+                     class_embeddings_concat=True, cross_attention_dim=(8, 16))]  # fmt: skip
     return [
         _UNET, dict(_UNET, in_channels=9), dict(_UNET, in_channels=2 * LATENT), dict(_UNET, in_channels=5),
         dict(_UNET, time_cond_proj_dim=16),
@@ -223,7 +223,8 @@ MODELS: Mapping[str, Any] = {
         dict(text_embed_2_dim=WIDTH, rope_axes_dim=(8, 8), patch_size=(1, 1)),
         dict(in_channels=2 * LATENT, patch_size=(1, 1, 1), rope_axes_dim=(4, 6, 6))],
     "MochiTransformer3DModel": dict(in_channels=12, out_channels=None, max_sequence_length=16),
-    "MotifVideoTransformer3DModel": dict(in_channels=2 * LATENT + 1, rope_axes_dim=(4, 6, 6)),
+    "MotifVideoTransformer3DModel": [dict(in_channels=2 * LATENT + 1, rope_axes_dim=(4, 6, 6)),
+        dict(in_channels=2 * LATENT + 1, rope_axes_dim=(4, 6, 6), image_embed_dim=WIDTH)],
     "SanaTransformer2DModel": [dict(sample_size=8), dict(sample_size=8, guidance_embeds=True,
         qk_norm="rms_norm_across_heads")],
     "SanaControlNetModel": dict(sample_size=8), "SanaVideoTransformer3DModel": dict(sample_size=8,

@@ -1,7 +1,5 @@
 """Finding out, by running the user's own pipeline, what its denoiser is called with."""
 
-import inspect
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,9 +11,16 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.export.axes import Moved, Slot, find_symbols, find_unit
 from zeus_trt.export.border import CONSTANT, Axes, Border, find_border
 from zeus_trt.export.denoisers import choose_denoiser
-from zeus_trt.export.networks import find_inputs, find_layout, find_packed, is_beside
+from zeus_trt.export.guidance import find_guidance, find_guidance_factor
+from zeus_trt.export.networks import (
+    find_layout,
+    find_moving_inputs,
+    find_packed,
+    find_together,
+    is_beside,
+    say_unsteppable,
+)
 from zeus_trt.export.recorder import Call, check_pipeline, find_denoiser
-from zeus_trt.export.residuals import find_moving
 from zeus_trt.export.runs import (
     Network,
     Run,
@@ -38,7 +43,6 @@ from zeus_trt.runtime.pipelines.rows import Rows, stack_rows
 
 ALIASES = {"num_frames": "frames", "max_sequence_length": "prompt"}
 LATENTS, TIMESTEP, CONDITIONING, SIZE, FIXED = "latents", "timestep", "conditioning", "size", "fixed"
-BATCHED, SEQUENTIAL, EMBEDDED, NONE = "batched", "sequential", "embedded", "none"
 
 
 @dataclass(frozen=True)
@@ -120,7 +124,7 @@ def capture(
     settings: Settings,
     component: str | None = None,
     is_one: bool = False,
-    takes_numbers: bool = True,
+    network: Network | None = None,
 ) -> Capture:
     """Runs the pipeline at several settings with a probe in the place of its denoiser, and describes the calls.
 
@@ -131,7 +135,7 @@ def capture(
             ControlNet, all of whose answer is the output.
         is_one: Take one row of each call, for a denoiser whose code fixes how many there are. Calls that pass a list
             with a tensor per row are taken so in any case.
-        takes_numbers: Take floating-point numbers that a network beside the denoiser is given as inputs.
+        network: How to take a network beside the denoiser; found by default.
 
     Raises:
         ZeusError: A wrong component, settings that do not fit, or calls that no graph of tensors can replace.
@@ -141,54 +145,39 @@ def capture(
     run = partial(record, pipeline, component, settings, probe=ShapeProbe(denoiser))
     recorded = [run(change) for change in ({}, *({name: value} for name, value in settings.varied.items()))]
     answer = recorded[0][0].answer
-    network = Network(takes_numbers) if is_named and is_beside(pipeline, component, settings, answer) else None
+    if network is None and is_named and is_beside(pipeline, component, settings, answer):
+        network = Network()
     rows, runs = _take_rows(recorded, network)
-    (latents, timestep), residuals, beside = _find_moving(pipeline, settings, component, runs[0], network)
+    if together := find_together(runs[0], answer):
+        network = network or Network()
+        rows, runs = _take_rows(recorded, network)
+    (latents, timestep), residuals, beside = find_moving_inputs(pipeline, settings, component, runs[0], network)
     if is_one and not rows.is_one:
         rows = take_one(rows, [each.given for each in runs], [len(each.arguments.leaves[latents]) for each in runs])
         runs = [summarize(calls, rows, network) for calls in recorded]
     content = summarize(run(settings.content), rows, network) if settings.content else None
     integers = find_moving_integers(runs)
     symbols, slots = _find_symbols(settings, measure(runs, integers), latents)
-    symbols += find_packed(runs) if network else ()
     first = runs[0].arguments
     inputs = _describe_inputs(runs, content, {latents: LATENTS, timestep: TIMESTEP}, slots, residuals)
     layout = find_layout(runs[0], answer, inputs, symbols, slots) if network else None
-    axes = _find_axes(runs[0], inputs[0], slots, layout)
-    learns = str(getattr(pipeline.scheduler, "config", {}).get("variance_type", "")).startswith("learned")
-    border = find_border(
-        (latents, timestep),
-        axes,
-        runs[0].scales[timestep],
-        learns_variance=learns,
-        beside=beside,
-        is_network=bool(layout),
-    )
+    axes, reason = _find_axes(runs[0], inputs[0], slots, layout), say_unsteppable(network, beside, together)
+    border = find_border((latents, timestep), axes, runs[0].scales[timestep], _learns_variance(pipeline), reason)
     return Capture(
         component=component,
         denoiser=denoiser,
         inputs=_cross(inputs, border, axes, first.leaves[latents]),
         border=border,
-        symbols=symbols,
+        symbols=symbols + (find_packed(runs) if layout else ()),
         constants={first.paths[name]: value for name, value in first.constants.items() if name not in integers},
-        guidance=_find_guidance(runs[0], latents),
-        guidance_factor=_find_guidance_factor(pipeline, settings, first),
+        guidance=find_guidance(runs[0], latents),
+        guidance_factor=find_guidance_factor(pipeline, settings, first),
         output_axes=axes.output if border.unsteppable else axes.state,
         arguments=first,
         rows=rows,
         layout=layout,
         beside=beside,
     )
-
-
-def _find_moving(
-    pipeline: Any, settings: Settings, component: str, run: Run, network: Network | None
-) -> tuple[tuple[str, str], Sequence[str], tuple[str, ...]]:
-    """Names of the latents and the timestep, of other inputs that may change, and of networks that make these."""
-    if network:
-        return *find_inputs(run), ()
-    names, beside = find_moving(pipeline, settings, component, run)
-    return names, [name for made in beside.values() for name in made], tuple(beside)
 
 
 def _find_symbols(
@@ -202,6 +191,10 @@ def _find_symbols(
     )
     _check_base(found)
     return symbols, slots
+
+
+def _learns_variance(pipeline: Any) -> bool:
+    return str(getattr(pipeline.scheduler, "config", {}).get("variance_type", "")).startswith("learned")
 
 
 def _check_base(found: Mapping[Moved, SymbolSpec]) -> None:
@@ -280,28 +273,6 @@ def _cross(inputs: Sequence[TensorSpec], border: Border, axes: Axes, latents: to
     stays = (*axes.latents[:place], latents.shape[place] - border.size, *axes.latents[place + 1 :])
     constant = TensorSpec(border.constant, inputs[0].dtype, stays, CONSTANT)
     return replace(inputs[0], axes=axes.state), inputs[1], constant, *inputs[2:]
-
-
-def _find_guidance(run: Run, latents: str) -> str:
-    if run.calls_per_step > 1:
-        return SEQUENTIAL
-    rows = run.given[latents] if latents in run.given else run.arguments.leaves[latents]
-    half = len(rows) // 2
-    if half and all(torch.equal(one, other) for one, other in zip(rows[:half], rows[half:], strict=False)):
-        return BATCHED
-    return EMBEDDED if "guidance" in run.arguments.tensors else NONE
-
-
-def _find_guidance_factor(pipeline: Any, settings: Settings, first: Arguments) -> float | None:
-    """A power of ten: 1 for FLUX, 1000 for HunyuanVideo; else ``settings.run`` chose a scale itself."""
-    given = first.tensors.get("guidance")
-    parameter = inspect.signature(pipeline.__call__).parameters.get("guidance_scale")
-    scale = settings.base.get("guidance_scale", parameter.default if parameter else None)
-    if given is None or not isinstance(scale, int | float) or scale <= 0 or float(given.flatten()[0]) <= 0:
-        return None
-    factor = float(given.flatten()[0]) / scale
-    nearest = 10.0 ** round(math.log10(factor))
-    return nearest if abs(factor - nearest) < 1e-2 * nearest else None
 
 
 def _find_role(name: str, runs: Sequence[Run], content: Run | None, other_axes: set[int | str]) -> str:

@@ -1,6 +1,8 @@
 """From a diffusers model to a verified bundle and its engines."""
 
 import contextlib
+import logging
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,10 +23,11 @@ from zeus_trt.export.loading import is_pipeline, load_pipeline
 from zeus_trt.export.precision import cast_capture, check_precision
 from zeus_trt.export.profile import SizeRange
 from zeus_trt.export.relaxation import leave_special, relax
-from zeus_trt.export.runs import Settings
+from zeus_trt.export.runs import Network, Settings
 from zeus_trt.export.settings import choose_settings
 from zeus_trt.export.tensorrt import Progress
 from zeus_trt.export.verification import choose_trace, verify_graph
+from zeus_trt.runtime.bundle.branch import Branch
 from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.bundle.engine_record import EngineRecord
 from zeus_trt.runtime.bundle.manifest import NETWORKS, Graph, Labels, Manifest, Verification, graph_name
@@ -32,6 +35,7 @@ from zeus_trt.runtime.bundle.precision import Precision
 from zeus_trt.runtime.bundle.size_rules import SizeRules
 
 GRAPH_ITSELF = "onnxruntime"
+_log = logging.getLogger("zeus_trt")
 
 
 @dataclass(frozen=True)
@@ -109,9 +113,8 @@ def export_model(model: Any, output: str | Path, **options: Any) -> Bundle:
     source = _capture(model, asked)
     check_precision(source.captured.denoiser, asked.precision, asked.force)
     with open_folder(Path(output), asked.overwrite) as folder:
-        networks = source.captured.beside if asked.component is None else ()
-        for name in networks:
-            _write_network(source, name, asked, folder / NETWORKS / name)
+        beside = source.captured.beside if asked.component is None else ()
+        networks = tuple(name for name in beside if _write_network(source, name, asked, folder / NETWORKS / name))
         sealed = seal(replace(_write(source, asked, folder), networks=networks), folder)
     return Bundle(Path(output), sealed)
 
@@ -164,27 +167,28 @@ def _capture(model: Any, asked: ExportOptions) -> _Source:
     return _Source(name, pipeline, settings, unseen, capture(pipeline, settings, asked.component), labels)
 
 
-def _write_network(source: _Source, name: str, asked: ExportOptions, folder: Path) -> None:
-    """Writes the bundle of a network that the denoiser reads at each step."""
+def _write_network(source: _Source, name: str, asked: ExportOptions, folder: Path) -> bool:
+    """Writes the bundle of a network that the denoiser reads; without one it warns, and returns False."""
     try:
-        captured = capture(source.pipeline, source.settings, name)
-        own = replace(asked, component=name, steps=(), keep_fp32=())
+        captured = capture(source.pipeline, source.settings, name, network=Network())
+        own = replace(asked, steps=(), keep_fp32=())
         seal(_write(replace(source, captured=captured), own, folder), folder)
     except ZeusError as error:
-        raise ZeusError(
-            f"{name}: got a network beside the denoiser that does not export ({error}); expected one that does. Name "
-            f"{source.captured.component} as component to export that alone: {name} then runs in torch."
-        ) from error
+        shutil.rmtree(folder, ignore_errors=True)
+        _log.warning("%s: runs in torch at full steps, since it does not export (%s)", name, error)
+        return False
+    return True
 
 
 def _write(source: _Source, asked: ExportOptions, folder: Path) -> Manifest:
     """Writes the graph and the solvers in the first way that the code of the denoiser allows."""
     captured, again = source.captured, partial(capture, source.pipeline, source.settings, source.captured.component)
+    fixed = Network(takes_numbers=False) if captured.layout else None
     ways: list[Callable[[], Capture]] = [lambda: captured]
     if captured.takes_numbers:
-        ways.append(partial(again, takes_numbers=False))
-    if captured.has_batch:  # else code that goes through the rows one by one in Python
-        ways.append(partial(again, is_one=True, takes_numbers=False))
+        ways.append(partial(again, network=fixed))
+    if captured.has_batch:  # for code that goes through the rows one by one in Python
+        ways.append(partial(again, is_one=True, network=fixed))
     for way in ways[:-1]:
         with contextlib.suppress(Untraceable):
             return _write_bundle(replace(source, captured=way()), asked, folder)
@@ -194,24 +198,32 @@ def _write(source: _Source, asked: ExportOptions, folder: Path) -> Manifest:
 def _write_bundle(source: _Source, asked: ExportOptions, folder: Path) -> Manifest:
     """Writes the graph and the solvers, and verifies the graph; returns the manifest without versions and files."""
     pipeline, onnx = source.pipeline, folder / graph_name(asked.precision)
-    cast, rules, records = _write_graph(source, asked, onnx)
-    write_metadata(onnx, rules, asked.precision)
+    made = _write_graph(source, asked, onnx)
+    write_metadata(onnx, made.rules, asked.precision)
     write_solvers(pipeline.scheduler, asked.steps, folder)
     return describe(
-        cast, rules, Graph(Precision(asked.precision), tuple(asked.keep_fp32), records), model=source.name,
+        made.captured, made.rules, Graph(Precision(asked.precision), tuple(asked.keep_fp32), made.records),
+        model=source.name, labels=source.labels, pipeline=pipeline, branches=made.branches,
         prediction_type=pipeline.scheduler.config.get("prediction_type", "flow_prediction"),  # flow has no such key
-        labels=source.labels, pipeline=pipeline,
     )  # fmt: skip
 
 
-def _write_graph(
-    source: _Source, asked: ExportOptions, onnx: Path, base: Capture | None = None
-) -> tuple[Capture, SizeRules, tuple[Verification, ...]]:
-    """Writes a graph, traced at ``base`` where that is given; returns what it is of, its rules and its proofs."""
+@dataclass(frozen=True)
+class _Written:
+    """What a graph was traced of, what it asks of its sizes and values, and how it was verified."""
+
+    captured: Capture
+    rules: SizeRules
+    branches: tuple[Branch, ...]
+    records: tuple[Verification, ...]
+
+
+def _write_graph(source: _Source, asked: ExportOptions, onnx: Path, base: Capture | None = None) -> _Written:
+    """Writes a graph, traced at ``base`` where that is given."""
     pipeline, settings, captured = source.pipeline, source.settings, source.captured
     precision, keep = asked.precision, asked.keep_fp32
     cast = cast_capture(base or captured, precision, keep)
-    rules = export_capture(cast, onnx)
+    rules, branches = export_capture(cast, onnx)
     if base is None and (other := leave_special(captured, rules, pipeline, settings)):
         try:
             return _write_graph(source, asked, onnx, other)
@@ -223,4 +235,4 @@ def _write_graph(
     changes = [{"height": high, "width": wide} for high, wide in asked.sizes[1:]]
     for case in list_cases(captured, pipeline, settings, [{}, *changes] if base else changes, batches=()):
         rules.check(case.inputs)  # a size that was asked for is not left out without a word
-    return cast, rules, records + more
+    return _Written(cast, rules, branches, records + more)

@@ -10,11 +10,12 @@ from torch.utils import _pytree as pytree
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.axes import Slot
 from zeus_trt.export.denoisers import list_denoisers
-from zeus_trt.export.runs import Run, Settings, say_failure
+from zeus_trt.export.residuals import find_moving
+from zeus_trt.export.runs import Network, Run, Settings, say_failure
 from zeus_trt.runtime.bundle.layout import PACKED, Layout
 from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec, TensorSpec
 
-_ADVICE = "Name the denoiser as component to export that alone; the network then runs in torch."
+_ADVICE = "Export the denoiser: the network then runs in torch."
 
 
 def is_beside(pipeline: Any, component: str, settings: Settings, answer: Any) -> bool:
@@ -33,21 +34,53 @@ def is_beside(pipeline: Any, component: str, settings: Settings, answer: Any) ->
         return component not in list_denoisers(pipeline, lambda proxy: settings.run(proxy, **settings.base))[0]
 
 
-def find_inputs(run: Run) -> tuple[tuple[str, str], list[str]]:
-    """Names of the latents and the timestep of a network, and of what else changes with the step or is a number.
+def find_together(run: Run, answer: Any) -> tuple[str, ...]:
+    """The latents of a denoiser that answers a prediction for each, such as pictures and sound; empty for one.
 
-    Raises:
-        ZeusError: It reads no timestep.
+    Args:
+        run: The base run.
+        answer: What the denoiser answered in it.
     """
     tensors = run.arguments.tensors
+    names = tuple(name for name in tensors if name in run.changing and run.scales[name] is None)
+    shapes = [leaf.shape for leaf in pytree.tree_leaves(answer) if isinstance(leaf, torch.Tensor)]
+    return names if len(names) > 1 and [tensors[name].shape for name in names] == shapes else ()
+
+
+def say_unsteppable(network: Network | None, beside: Sequence[str], together: Sequence[str] = ()) -> str:
+    """Why no solver can step a network, or a denoiser that reads others at each step; empty for any other denoiser."""
+    if together:
+        return f"it denoises {' and '.join(together)} in one call, and each has a solver"
+    if network:
+        return "it makes inputs of a denoiser, and no prediction"
+    return f"it reads what {' and '.join(beside)} makes at each step" if beside else ""
+
+
+def find_moving_inputs(
+    pipeline: Any, settings: Settings, component: str, run: Run, network: Network | None
+) -> tuple[tuple[str, str], Sequence[str], tuple[str, ...]]:
+    """Names of the latents and the timestep, of other inputs that may change, and of networks that make these.
+
+    Raises:
+        ZeusError: As ``find_moving`` of a denoiser, and for a network that reads no timestep.
+    """
+    if network:
+        return *_find_inputs(run), ()
+    names, beside = find_moving(pipeline, settings, component, run)
+    return names, [name for made in beside.values() for name in made], tuple(beside)
+
+
+def _find_inputs(run: Run) -> tuple[tuple[str, str], list[str]]:
+    """Names of the latents and the timestep of a network, and of what else changes with the step or is a number."""
+    tensors = run.arguments.tensors
     moving = sorted(run.changing, key=lambda name: -tensors[name].ndim)
-    times = [name for name in moving[1:] if run.scales[name] is not None]
+    times = [name for name in moving[1:] if run.scales[name] is not None] or moving[1:]  # Z-Image's is 1 - t / 1000
     if not times:
         raise ZeusError(
             f"network: got {', '.join(moving) or 'nothing'} changing with the step; expected latents and a timestep. "
             f"{_ADVICE}"
         )
-    names = moving[0], times[-1]
+    names = moving[0], times[0]
     numbers = [name for name, value in tensors.items() if not value.ndim and value.is_floating_point()]
     return names, [name for name in (*moving, *numbers) if name not in names]
 
@@ -81,7 +114,7 @@ def find_layout(
         if unknown := [axis for axis in axes if isinstance(axis, str) and axis not in known]:
             raise ZeusError(
                 f"{name}: got a size {unknown[0]} in a network's answer that is in no proportion to the sizes of its "
-                "inputs; expected one that is. Export the pipeline at multiples of 64 pixels."
+                "inputs; expected one that is. Export at multiples of 64 pixels, or the denoiser alone."
             )
         tensors.append(TensorSpec(name, "float32", axes, "output"))
     return Layout(tuple(tensors), _nest(answer, iter(range(len(tensors)))))

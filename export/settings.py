@@ -113,8 +113,8 @@ def _choose_base(
     failure = None
     outputs = [{"output_type": name} for name in _OUTPUTS] if "output_type" in fixed else [{}]
     for (height, width), output in product(sizes, outputs):
-        if failure and output != outputs[0] and "output_type" not in str(failure):
-            continue  # another output changes nothing
+        if failure and output != outputs[0] and not _is_of_output(failure):
+            continue
         base = {**fixed, **output, "height": height, "width": width, **asked}
         try:
             (rows, varied), call = _choose_rows(pipeline, base, dict(given))
@@ -124,6 +124,11 @@ def _choose_base(
         return ({**base, **rows}, varied), call
     assert failure is not None
     raise failure
+
+
+def _is_of_output(failure: MissingArgument) -> bool:
+    """Whether a pipeline may run with another output: it names the argument, or leaves a name of its own unset."""
+    return "output_type" in str(failure) or isinstance(failure.__cause__, UnboundLocalError)
 
 
 def _choose_rows(

@@ -17,7 +17,7 @@ from zeus_trt.export.overflow import find_blocks_to_keep, find_nonfinite
 from zeus_trt.export.plain_files import without_links
 from zeus_trt.export.precision import TOLERANCES, cast_capture, cast_inputs, cast_module
 from zeus_trt.export.relaxation import is_special, leave_special
-from zeus_trt.export.runs import Settings
+from zeus_trt.export.runs import Network, Settings
 from zeus_trt.export.settings import check_sized, choose_settings
 from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.bundle.manifest import Manifest, Verification
@@ -155,9 +155,9 @@ def choose_trace(
 
 def _capture_again(manifest: Manifest, pipeline: Any, settings: Settings) -> Capture:
     """The call that a bundle was exported from; a model with other weights or inputs is refused."""
-    takes_numbers = not any(isinstance(value, float) for value in manifest.constants.values())
+    network = Network(not any(isinstance(value, float) for value in manifest.constants.values()))
     is_one = manifest.latents.axes[:1] == (1,)
-    captured = capture(pipeline, settings, manifest.component, is_one, takes_numbers)
+    captured = capture(pipeline, settings, manifest.component, is_one, network if manifest.layout else None)
     digest = digest_weights(captured.denoiser, manifest.graphs[0])[0]
     if digest != manifest.weights_sha256:
         raise ZeusError(

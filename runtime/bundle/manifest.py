@@ -9,6 +9,7 @@ from typing import Any
 
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError, escape
+from zeus_trt.runtime.bundle.branch import Branch
 from zeus_trt.runtime.bundle.layout import Layout
 from zeus_trt.runtime.bundle.manifest_check import check_manifest, check_sizes
 from zeus_trt.runtime.bundle.precision import FLOATS, QUANTIZED, Precision
@@ -155,6 +156,7 @@ class Manifest:
         layout: How the output is cut into what the network answers, where it answers several tensors; None where the
             output is what it answers.
         networks: Networks that the denoiser reads at each step, which have bundles in this one.
+        branches: Conditions on values of which the graphs have one side: they return NaN where it is the other.
         files: Size and digest of every file of the export, but for those bundles.
     """
 
@@ -184,6 +186,7 @@ class Manifest:
     adapters_sha256: str = ""
     layout: Layout | None = None
     networks: tuple[str, ...] = ()
+    branches: tuple[Branch, ...] = ()
     files: dict[str, FileEntry] = field(default_factory=dict)
 
     @property
@@ -248,7 +251,10 @@ class Manifest:
 
         The digest finds accidental changes. It is no signature: who changes the manifest can make another digest.
         """
-        return seal({"format": FORMAT, **asdict(self)})
+        content = asdict(self)
+        if not self.branches:
+            del content["branches"]  # most have none, and older readers refuse the name
+        return seal({"format": FORMAT, **content})
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Manifest":

@@ -1,15 +1,21 @@
 """A call of a pipeline's denoiser, answered by a bundle's engine."""
 
+import dataclasses
 import inspect
 import json
 import math
-from typing import Any, NamedTuple
+from collections import namedtuple
+from collections.abc import Callable
+from typing import Any, get_args, get_type_hints
 
 import torch
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.runtime.bundle.adapter import Adapter
+from zeus_trt.runtime.bundle.branch import say_branches
 from zeus_trt.runtime.bundle.layout import pack
 from zeus_trt.runtime.bundle.manifest import Manifest
+from zeus_trt.runtime.bundle.mixture import Mixture
 from zeus_trt.runtime.bundle.precision import FLOATS, Precision
 from zeus_trt.runtime.denoiser import Denoiser
 from zeus_trt.runtime.engines.named_inputs import spread_rows
@@ -31,12 +37,6 @@ _UNSAID = ("return_dict",)  # how the output is wrapped: both ways of reading it
 _SAME_SCALE = 1e-4  # relative
 
 
-class Output(NamedTuple):
-    """What pipelines read of a denoiser as ``[0]`` and as ``.sample``: a tensor, or a list with one per row."""
-
-    sample: Any
-
-
 class EngineCall:
     """Stands in for the ``__call__`` of a denoiser.
 
@@ -45,26 +45,38 @@ class EngineCall:
         manifest: That of its bundle.
         module_class: The denoiser's class, whose ``forward`` names the arguments.
         pixels: Pixels of the pipeline's pictures per pixel of its latents, for messages.
+        adapter: Those of the manifest, as ``digest_adapters`` takes it.
 
     Raises:
         ZeusError: The bundle is that of another class.
     """
 
-    def __init__(self, engine: Denoiser, manifest: Manifest, module_class: Any, pixels: int | None = None):
+    def __init__(
+        self,
+        engine: Denoiser,
+        manifest: Manifest,
+        module_class: Any,
+        pixels: int | None = None,
+        adapter: Adapter | Mixture | None = None,
+    ):
         if module_class.__name__ != manifest.denoiser_class:
             raise ZeusError(
                 f"engine: got a bundle of a {manifest.denoiser_class} for a {module_class.__name__}; expected one "
                 "of the same class. Export this pipeline."
             )
-        self._engine, self._manifest = engine, manifest
+        self._engine, self._manifest, self._adapter = engine, manifest, adapter
         self._signature = inspect.signature(module_class.forward)
+        self._output = _make_output(_name_output(module_class.forward))
         self._sizes = CallSizes(manifest, pixels)
         self.noun = manifest.component if manifest.layout else "denoiser"
         self.precision = getattr(getattr(engine, "info", None), "precision", manifest.precision)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Takes what ``forward`` takes, and answers as it does: a denoiser with an ``Output``; row by row in an engine
-        of one row.
+        """Takes what ``forward`` takes, and answers as it does; row by row in an engine of one row.
+
+        Returns:
+            Of a denoiser, what pipelines read as ``[0]`` and by the name that ``forward`` gives its output: a tensor,
+            or a list with one per row.
 
         Raises:
             ZeusError: An argument that the graph has no input for, a size that it does not take, another constant than
@@ -76,7 +88,7 @@ class EngineCall:
         output = torch.cat([self._answer(rows.flatten(arguments, row)) for row in range(count)])
         if layout := self._manifest.layout:
             return layout.split(output, self._sizes.measured, self._manifest.symbols)
-        return Output([*output.unbind(0)] if latents in rows.lists else output)
+        return self._output([*output.unbind(0)] if latents in rows.lists else output)
 
     def _answer(self, found: Arguments) -> torch.Tensor:
         """The denoiser's output for arguments as the graph takes them."""
@@ -105,6 +117,8 @@ class EngineCall:
         inputs = self._leave(inputs)
         self._sizes.check(inputs)
         output = self._engine(**inputs).to(latents.device, latents.dtype)
+        if (branches := self._manifest.branches) and output.isnan().all():
+            raise ZeusError(f"engine: got NaN; expected numbers. {say_branches(branches)}")
         if (axis := self._manifest.variance_axis) is not None:  # the pipeline drops it as well
             output = torch.cat([output, torch.zeros_like(output)], axis)
         return output
@@ -158,7 +172,7 @@ class EngineCall:
         manifest = self._manifest
         if manifest.precision not in FLOATS or not may_digest(module):
             return
-        weights, adapters = digest_weights(module, manifest.graphs[0])
+        weights, adapters = digest_weights(module, manifest.graphs[0], self._adapter)
         if weights != manifest.weights_sha256:
             found = Precision.of(next(iter(module.parameters())).dtype)
             if found not in (Precision.FP32, manifest.precision):
@@ -193,11 +207,13 @@ class CheckedCall:
     Args:
         engine: Answers the calls.
         module: The module.
-        compares: Whether outputs are compared; adapters always are.
+        compares: Whether weights and outputs are compared; adapters always are.
+        adds_adapter: The engine has an adapter that the module lacks: outputs are not compared.
     """
 
-    def __init__(self, engine: EngineCall, module: Any, compares: bool = True):
+    def __init__(self, engine: EngineCall, module: Any, compares: bool = True, adds_adapter: bool = False):
         self._engine, self.module, self._compares = engine, module, compares
+        self._adds_adapter = adds_adapter
         self._is_due = True
         self._compared: list[Any] = []  # states of the module at which the outputs agreed
 
@@ -218,7 +234,8 @@ class CheckedCall:
             state = read_state(self.module) if self._compares else None
         answer = self._engine(*args, **kwargs)
         if state is not None and state not in self._compared:
-            self._compare(answer, args, kwargs)
+            if not self._adds_adapter:
+                self._compare(answer, args, kwargs)
             self._engine.check_weights(self.module, self._advise())
             self._compared = [state, read_state(self.module)]  # a first call may fill caches
         self._is_due = False
@@ -252,6 +269,21 @@ class CheckedCall:
             f"engine: got a pipeline whose {type(unwrap(self.module)).__name__} keeps tensors of each call, such as "
             "attention maps; expected one that reads its output only. Run this pipeline without an engine."
         )
+
+
+def _make_output(name: str) -> Callable[[Any], Any]:
+    """The class of outputs of one field."""
+    return namedtuple("Output", [name])
+
+
+def _name_output(forward: Any) -> str:
+    """The name of the first field of what a network returns."""
+    try:
+        hint = get_type_hints(forward).get("return")
+    except NameError:  # a type that is imported for type checkers alone
+        return "sample"
+    kinds = [kind for kind in get_args(hint) or (hint,) if dataclasses.is_dataclass(kind)]
+    return next((fields[0].name for kind in kinds if (fields := dataclasses.fields(kind))), "sample")
 
 
 def _describe(adapters: dict[str, float]) -> str:

@@ -1,5 +1,6 @@
 """A ControlNet as a second engine of the bundle: all that it answers is one output of its graph."""
 
+import functools
 import shutil
 from collections import Counter
 from functools import partial
@@ -14,7 +15,7 @@ from tiny_unets import run_sd
 from zeus_trt.errors import ZeusError
 from zeus_trt.export import export_model
 from zeus_trt.export.capture import capture
-from zeus_trt.export.runs import Settings
+from zeus_trt.export.runs import Network, Settings
 from zeus_trt.export.verification import verify_bundle
 from zeus_trt.runtime import OnnxRuntimeEngine, accelerate
 
@@ -55,7 +56,7 @@ def test_a_named_network_is_captured_with_all_of_its_answer_and_its_scale():
     assert captured.layout.nesting == [[0, 1, 2, 3], 4]
     assert [spec.axes[1:] for spec in captured.layout.tensors][-1] == (16, 4, 6)
     assert "makes inputs of a denoiser" in captured.border.unsteppable
-    fixed = capture(pipeline, settings, "controlnet", takes_numbers=False)
+    fixed = capture(pipeline, settings, "controlnet", network=Network(takes_numbers=False))
     assert fixed.constants["conditioning_scale"] == 1.0
 
 
@@ -144,6 +145,29 @@ def test_a_bundle_of_a_network_is_verified_again(sd):
     pipeline, bundle = sd
     records = verify_bundle(bundle.open_network("controlnet"), pipeline, settings=settings_of("sd"))
     assert max(record.relative_error for record in records) < 1e-5
+
+
+class Branching(diffusers.ControlNetModel):
+    """A ControlNet that branches on its data, which no graph can."""
+
+    @functools.wraps(diffusers.ControlNetModel.forward)
+    def forward(self, sample, *args, **kwargs):
+        return super().forward(sample if float(sample.mean()) < 100 else -sample, *args, **kwargs)
+
+
+@pytest.mark.slow
+def test_a_network_that_does_not_export_is_left_to_torch_with_a_warning(tmp_path, caplog):
+    pipeline = build("sd")
+    pipeline.controlnet.__class__ = Branching
+    bundle = export_model(pipeline, tmp_path / "bundle", settings=Settings(BASE, {}, run=run_of("sd")), steps=())
+    assert bundle.manifest.networks == ()
+    assert not (bundle.path / "networks" / "controlnet").exists()
+    assert "controlnet: runs in torch at full steps, since it does not export" in caplog.text
+    with pytest.raises(ZeusError, match="Branching, which torch cannot trace"):
+        export_model(
+            pipeline, tmp_path / "alone", settings=Settings(BASE, {}, run=run_of("sd")), steps=(),
+            component="controlnet",
+        )  # fmt: skip
 
 
 @pytest.mark.slow
