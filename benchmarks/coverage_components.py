@@ -28,7 +28,7 @@ WRONG_HINTS: Mapping[tuple[str, str], str] = {
 """Classes of components where a pipeline's annotation names one that does not work in it."""
 
 ARGUMENTS: Mapping[str, Any] = {
-    "default_denoising_steps": 8, "default_processing_resolution": 64, "resolution": 64, 
+    "default_denoising_steps": 8, "default_processing_resolution": 64, "latent_dim_scale": 8.0, "resolution": 64,
 }  # fmt: skip
 """Values of constructor parameters that are no components."""
 

@@ -90,6 +90,7 @@ def _unets(beside: Mapping[str, Any]) -> list[dict[str, Any]]:
         dict(_UNET, time_cond_proj_dim=16),
         dict(_UNET, in_channels=2 * LATENT, out_channels=2 * LATENT + 1, time_cond_proj_dim=16),
         dict(_UNET, attention_type="gated"), dict(_UNET, attention_type="gated-text-image"),
+        dict(_UNET, in_channels=2 * LATENT, out_channels=LATENT + 1, time_cond_proj_dim=128 + WIDTH),
     ]  # fmt: skip
 
 
