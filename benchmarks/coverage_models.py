@@ -90,6 +90,7 @@ def _unets(beside: Mapping[str, Any]) -> list[dict[str, Any]]:
         dict(_UNET, time_cond_proj_dim=16),
         dict(_UNET, in_channels=2 * LATENT, out_channels=2 * LATENT + 1, time_cond_proj_dim=16),
         dict(_UNET, attention_type="gated"), dict(_UNET, attention_type="gated-text-image"),
+        dict(_UNET, in_channels=2 * LATENT, out_channels=LATENT + 1, time_cond_proj_dim=128 + WIDTH),
     ]  # fmt: skip
 
 
@@ -224,7 +225,8 @@ MODELS: Mapping[str, Any] = {
         dict(text_embed_2_dim=WIDTH, rope_axes_dim=(8, 8), patch_size=(1, 1)),
         dict(in_channels=2 * LATENT, patch_size=(1, 1, 1), rope_axes_dim=(4, 6, 6))],
     "MochiTransformer3DModel": dict(in_channels=12, out_channels=None, max_sequence_length=16),
-    "MotifVideoTransformer3DModel": dict(in_channels=2 * LATENT + 1, rope_axes_dim=(4, 6, 6)),
+    "MotifVideoTransformer3DModel": [dict(in_channels=2 * LATENT + 1, rope_axes_dim=(4, 6, 6)),
+        dict(in_channels=2 * LATENT + 1, rope_axes_dim=(4, 6, 6), image_embed_dim=WIDTH)],
     "SanaTransformer2DModel": [dict(sample_size=8), dict(sample_size=8, guidance_embeds=True,
         qk_norm="rms_norm_across_heads")],
     "SanaControlNetModel": dict(sample_size=8), "SanaVideoTransformer3DModel": dict(sample_size=8,

@@ -98,6 +98,8 @@ _STAND_BESIDE = {("PreTrainedModel", "Ideogram4Transformer2DModel"): "Qwen3VLMod
 
 
 _CHANGES: Mapping[str, Mapping[str, Any]] = {
+    "DPTForDepthEstimation": {"num_hidden_layers": 4, "backbone_out_indices": [0, 1, 2, 3],
+        "neck_hidden_sizes": [8] * 4, "fusion_hidden_size": 8},
     "MultilingualCLIP": {"transformerDimSize": WIDTH, "imageDimSize": WIDTH},
     "SmolLM3ForCausalLM": {"vocab_size": 128256}, "T5GemmaEncoderModel": {"is_encoder_decoder": False},
         "Qwen3ForCausalLM": {"num_hidden_layers": 28}, "Mistral3ForConditionalGeneration": {"num_hidden_layers": 31},
