@@ -79,7 +79,10 @@ def build(kind: Any, transformer: Any = None) -> Any:
     if name in _ENCODER_OF:
         return kind(build_config(getattr(transformers, _ENCODER_OF[name])).encoder).eval()
     config = transformers.CLIPVisionConfig if name == "PaintByExampleImageEncoder" else kind.config_class
-    return kind(build_config(config, **_CHANGES.get(name, {}))).eval()
+    made = build_config(config, **_CHANGES.get(name, {}))
+    if not hasattr(made, "pad_token_id"):
+        made.pad_token_id = 0  # published configs have one, and pipelines read it
+    return kind(made).eval()
 
 
 _ENCODER_OF = {"T5Gemma2Encoder": "T5Gemma2Config", "T5GemmaEncoder": "T5GemmaConfig"}

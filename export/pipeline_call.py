@@ -108,7 +108,9 @@ def find_call(pipeline: Any, base: Mapping[str, Any], given: Mapping[str, Any]) 
             f"{unknown[0]}: got none for a {type(pipeline).__name__}, which requires it; expected a value that cannot "
             f"be made up. Pass the argument {unknown[0]}."
         )
-    guesses = [p.name for p in free if p.default is None and kinds[p.name] not in (None, WORDS, EMBEDDING)]
+    open_kinds = {p.name: kinds[p.name] for p in free if p.default is None and kinds[p.name] not in (None, EMBEDDING)}
+    guesses = [name for name, kind in open_kinds.items() if kind != WORDS]
+    guesses += ["negative_prompt"] if "negative_prompt" in open_kinds else []  # some pipelines do not read None
     made = {name: str(kind) for name, kind in required.items()}
     for _ in range(_MOST_GUESSES):
         failures: list[Exception] = []
