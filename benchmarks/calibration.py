@@ -2,9 +2,10 @@
 
     python benchmarks/calibration.py --cache DIR
 
-Every model is exported, 16 trajectories are recorded, and every NFE is calibrated; 64 held-out samples measure the
-winner and the best uniform plans of as many full steps (any window, any reading). Guidance 2, the checkpoints' own
-solvers. A finished cell is kept in the cache and is not run again. The last line is one JSON object.
+Every model is exported, 16 trajectories are recorded with probes, and every NFE is calibrated without the prior; 64
+held-out samples measure the winner and the best uniform plans of as many full steps (any window, any reading). Guidance
+2, the checkpoints' own solvers. A finished cell is kept in the cache and is not run again. The last line is one JSON
+object.
 """
 
 import json
@@ -67,7 +68,7 @@ class Campaign:
         file = self.file(model, num_steps, nfe)
         if not file.exists():
             start = time.perf_counter()
-            task = Task(self.open(model), self._setting(model, num_steps), self.samples)
+            task = Task(self.open(model), self._setting(model, num_steps), self.samples, kernels=())
             task.calibrate(self.record(model, num_steps), self.bench(model, num_steps), nfe).save(file)
             click.echo(f"{model} N {num_steps} NFE {nfe}: {time.perf_counter() - start:.0f} s", err=True)
             click.echo(CalibratedPlan.load(file).describe(), err=True)
@@ -125,7 +126,7 @@ def main(
 ) -> None:
     torch.set_num_threads(threads)
     folder.mkdir(parents=True, exist_ok=True)
-    campaign = Campaign(folder, threads, Samples(held_out=held_out))
+    campaign = Campaign(folder, threads, Samples(16, held_out=held_out))
     cells = [(model, num_steps, nfe) for num_steps, nfe in CELLS for model in models]
     rows = [campaign.run(*cell) for cell in cells if not finished or campaign.file(*cell).exists()]
     head = {"benchmark": "calibration", "guidance_scale": 2.0, "held_out": held_out, "threads": threads}

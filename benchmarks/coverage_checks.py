@@ -6,7 +6,7 @@ import inspect
 import itertools
 import math
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,19 @@ from zeus_trt.runtime.pipelines.denoisers import find_denoisers
 STEPS = 8
 SIZE = 64
 MOST_BUILDS = 10
-ARGUMENTS = {"intermediate_timesteps": None}
+ARGUMENTS: Mapping[str, Any] = {
+    "action": "w-80",
+    "clip_skip": None,
+    "gligen_boxes": [[0.1, 0.1, 0.6, 0.6]],
+    "gligen_phrases": ["a cat"],
+    "intermediate_timesteps": None,
+    "t0": 1,
+    "t1": 2,
+    "token_indices": [2],
+}
+"""Values of arguments that cannot be made up from their names and kinds alone, or that stand in the way."""
+BESIDE: Mapping[str, Mapping[str, Any]] = {"ControlNetUnionModel": {"control_mode": 0}}
+"""Further ones, for pipelines with a component of a class."""
 
 
 def check(cls: type, stages: list[str], folder: Path) -> Iterator[dict[str, Any]]:
@@ -126,7 +138,9 @@ def _measure(one: list[torch.Tensor], two: list[torch.Tensor]) -> float:
 
 def _choose_settings(pipeline: Any) -> Any:
     takes = inspect.signature(pipeline.__call__).parameters
-    arguments = {name: value for name, value in ARGUMENTS.items() if name in takes}
+    parts = getattr(pipeline, "components", {}).values()
+    beside = [value for part in parts for value in BESIDE.get(type(part).__name__, {}).items()]
+    arguments = {name: value for name, value in [*ARGUMENTS.items(), *beside] if name in takes}
     try:
         return choose_settings(pipeline, [(SIZE, SIZE)], arguments)
     except ZeusError as error:

@@ -5,6 +5,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import coverage_sounds as sounds
 from coverage_texts import LATENT, WIDTH
 
 _CASCADE = dict(
@@ -13,8 +14,14 @@ _CASCADE = dict(
     down_num_layers_per_block=(1, 1), up_num_layers_per_block=(1, 1), in_channels=16, out_channels=16,
 )  # fmt: skip
 
+SHAPE = dict(
+    embedding_dim=16, num_embeddings=8, clip_embed_dim=32, embedding_proj_dim=WIDTH, additional_embeddings=0,
+    time_embed_dim=32, time_embed_act_fn="gelu", norm_in_type="layer", encoder_hid_proj_type=None, added_emb_type=None,
+)  # fmt: skip
+"""Of the prior of ShapE, whose latents are weights of a renderer."""
+
 MODELS: Mapping[str, Any] = {
-    "AutoencoderKLTemporalDecoder": dict(block_out_channels=(8,) * 4, down_block_types=("DownEncoderBlock2D",) * 4),
+    "AutoencoderKLTemporalDecoder": dict(block_out_channels=(32,) * 4, down_block_types=("DownEncoderBlock2D",) * 4),
     "AutoencoderDC": dict(
         attention_head_dim=2, encoder_block_types="ResBlock", decoder_block_types="ResBlock",
             encoder_layers_per_block=(1,) * 4,
@@ -37,9 +44,6 @@ MODELS: Mapping[str, Any] = {
             decoder_layers_per_block=(1, 1),
         spatio_temporal_scaling=(True,), decoder_spatio_temporal_scaling=(True,), decoder_inject_noise=(False, False),
         downsample_type=("spatial",), upsample_residual=(False,), upsample_factor=(1,), patch_size=1),
-    "AutoencoderKLLTX2Audio": dict(base_channels=4, ch_mult=(1,), num_res_blocks=1, attn_resolutions=None,
-        in_channels=2,
-        output_channels=2, latent_channels=2, resolution=32, mid_block_add_attention=False, mel_bins=8),
     "AutoencoderKLHunyuanImage": dict(block_out_channels=(32, 32, 32, 32), spatial_compression_ratio=8,
         sample_size=64,
                                       latent_channels=LATENT, in_channels=3, out_channels=3),
@@ -66,7 +70,11 @@ MODELS: Mapping[str, Any] = {
                                blocks=[1, 1, 1, 1], level_config=["CT"] * 4, clip_embd=WIDTH, effnet_embd=16,
                                    kernel_size=3,
                                inject_effnet=[False, True, True, True]),
-    "ShapERenderer": dict(d_latent=16, param_shapes=((8, 93), (8, 8), (8, 8), (8, 8))),
+    "ShapERenderer": dict(d_latent=16, d_hidden=8, n_output=12, param_shapes=((8, 93), (8, 8), (8, 8), (8, 8))),
+    "UNetFlatConditionModel": dict(
+        sample_size=8, block_out_channels=(8, 16), attention_head_dim=2,
+        down_block_types=("CrossAttnDownBlockFlat", "DownBlockFlat"),
+        up_block_types=("UpBlockFlat", "CrossAttnUpBlockFlat")),
     "UnCLIPTextProjModel": dict(clip_extra_context_tokens=4, clip_embeddings_dim=WIDTH, time_embed_dim=32,
                                 cross_attention_dim=WIDTH),
     "StableUnCLIPImageNormalizer": dict(embedding_dim=WIDTH),
@@ -81,11 +89,11 @@ MODELS: Mapping[str, Any] = {
                                num_embeds_ada_norm=1000, activation_fn="geglu-approximate", norm_num_groups=4,
                                norm_elementwise_affine=True),
     "LearnedClassifierFreeSamplingEmbeddings": dict(learnable=False),
-    "Ideogram4Transformer2DModel": dict(in_channels=16, adaln_dim=16, llm_features_dim=WIDTH, mrope_section=(2, 3,
-        3)),
+    "Ideogram4Transformer2DModel": dict(in_channels=16, adaln_dim=16, llm_features_dim=13 * WIDTH,
+                                        mrope_section=(3, 3, 2)),
     "Krea2Transformer2DModel": dict(in_channels=16, num_key_value_heads=2, timestep_embed_dim=16,
         text_hidden_dim=WIDTH,
-        num_text_layers=2, text_num_attention_heads=2, text_num_key_value_heads=2, text_intermediate_size=32,
+        num_text_layers=12, text_num_attention_heads=2, text_num_key_value_heads=2, text_intermediate_size=32,
         num_layerwise_text_blocks=1, num_refiner_text_blocks=1),
     "ErnieImageTransformer2DModel": dict(in_channels=16, out_channels=16, hidden_size=32, ffn_hidden_size=32,
         text_in_dim=WIDTH, rope_axes_dim=(4, 6, 6)),
@@ -93,16 +101,15 @@ MODELS: Mapping[str, Any] = {
         moe_intermediate_dim=16, mlp_ratio=2.0,
                                               axes_dims_rope=(4, 6, 6)),
     "QwenImage21Transformer2DModel": dict(in_channels=64, out_channels=64, context_in_dim=WIDTH),
-    "AutoencoderKLQwenImage21": dict(base_dim=4, decoder_base_dim=4, z_dim=64, dim_mult=[1, 1, 1, 1, 1],
-        latents_mean=[0.0] * 64,
-                                     latents_std=[1.0] * 64),
+    "AutoencoderKLQwenImage21": dict(
+        in_channels=4, out_channels=4, base_dim=4, decoder_base_dim=4, z_dim=64, dim_mult=[1] * 5,
+        latents_mean=[0.0] * 64, latents_std=[1.0] * 64),
     "JoyImageEditTransformer3DModel": dict(hidden_size=32, rope_dim_list=[4, 6, 6]),
     "JoyImageEditPlusTransformer3DModel": dict(hidden_size=32, rope_dim_list=[4, 6, 6]),
     "AceStepTransformer1DModel": dict(hidden_size=32, num_hidden_layers=1, num_key_value_heads=2, head_dim=16,
         in_channels=192),
     "LongCatAudioDiTTransformer": dict(dit_dim=32, dit_depth=2, dit_heads=2, dit_text_dim=WIDTH, latent_dim=4),
-    "LongCatAudioDiTVae": dict(channels=8, c_mults=[1, 2], strides=[2, 64], latent_dim=4, encoder_latent_dim=8,
-                               downsampling_ratio=128),
+    **sounds.MODELS,
     "ReduxImageEncoder": dict(redux_dim=WIDTH, txt_in_features=WIDTH),
     "BriaFibo2Transformer2DModel": dict(dim=32, axes_dims=(4, 6, 6), axes_lens=(2048, 64, 64), in_channels=4,
                                         injection_layer_ids=(0,), perceiver_num_layers=1),

@@ -21,6 +21,12 @@ SCHEDULERS: Mapping[str, Mapping[str, Any]] = {
 }  # fmt: skip
 
 
+WRONG_HINTS: Mapping[tuple[str, str], str] = {
+    ("SanaSprintImg2ImgPipeline", "scheduler"): "SCMScheduler", ("SanaSprintPipeline", "scheduler"): "SCMScheduler",
+    ("StableDiffusionParadigmsPipeline", "scheduler"): "DDIMParallelScheduler",
+}  # fmt: skip
+"""Classes of components where a pipeline's annotation names one that does not work in it."""
+
 ARGUMENTS: Mapping[str, Any] = {
     "default_denoising_steps": 8, "default_processing_resolution": 64, "resolution": 64, 
 }  # fmt: skip
@@ -31,7 +37,10 @@ def list_builders(cls: type) -> Iterator[Callable[[], Any]]:
     """Ways to build a pipeline of a class, of other networks each; the weights are the same every time."""
     hints = typing.get_type_hints(cls.__init__)
     parameters = [p for p in inspect.signature(cls.__init__).parameters.values() if p.name != "self"]
-    options = {p.name: _list_classes(hints.get(p.name)) or [None] for p in parameters}
+    wrong = {
+        part: getattr(diffusers, kind) for (pipeline, part), kind in WRONG_HINTS.items() if pipeline == cls.__name__
+    }
+    options = {p.name: _list_classes(wrong.get(p.name, hints.get(p.name))) or [None] for p in parameters}
     kinds = {name: found[0] for name, found in options.items()}
     choices = [
         [make for kind in options[p.name] for make in _list_builders(p, {**kinds, p.name: kind})] for p in parameters
@@ -74,6 +83,7 @@ def _list_classes(hint: Any) -> list[Any]:
         return []
     inner = [kind for part in typing.get_args(hint) for kind in _list_classes(part)]
     known = [kind for kind in inner if kind.__module__.startswith(("diffusers", "transformers"))]
+    known = known[:1] if any("chedul" in kind.__name__ for kind in known) else known
     return known or inner[:1] or [hint]
 
 
@@ -82,6 +92,10 @@ def _list_builders(parameter: inspect.Parameter, kinds: Mapping[str, Any]) -> It
     kind, name = kinds[parameter.name], parameter.name
     if name.startswith("requires_") or name in ("add_watermarker", "enable_safety_checker"):
         yield lambda: False
+    elif name in ("prompt_enhancer", "duration_head"):
+        yield _leave_out
+    elif name == "scheduler" and kind is None:
+        yield diffusers.FlowMatchEulerDiscreteScheduler
     elif name == "safety_checker" and "Cosmos" in getattr(kind, "__name__", ""):
         yield Passing
     elif name in ("safety_checker", "watermarker"):
@@ -93,16 +107,16 @@ def _list_builders(parameter: inspect.Parameter, kinds: Mapping[str, Any]) -> It
     elif not isinstance(kind, type):
         yield _leave_out if parameter.default is not inspect.Parameter.empty else lambda: None
     elif "chedul" in kind.__name__:
-        yield lambda: _build_scheduler(kind)
+        yield lambda: _build_scheduler(kind, "transformer" in kinds)
     elif kind.__module__.startswith("transformers") or hasattr(kind, "config_class"):
-        yield lambda: texts.build(kind)
+        yield lambda: texts.build(kind, kinds.get("transformer"))
     elif hasattr(kind, "config_name") and issubclass(kind, torch.nn.Module):
         configs = MODELS.get(kind.__name__, {})
         configs = configs(kinds) if callable(configs) else configs
         for config in configs if isinstance(configs, list) else [configs]:
             yield lambda config=config: build_model(kind, config)
     else:
-        yield lambda: kind()
+        yield diffusers.ClassifierFreeGuidance if kind.__name__ == "BaseGuidance" else kind
 
 
 def build_model(kind: type, config: Mapping[str, Any]) -> Any:
@@ -120,9 +134,10 @@ def build_model(kind: type, config: Mapping[str, Any]) -> Any:
     return kind(**{**small, **config})
 
 
-def _build_scheduler(kind: Any) -> Any:
-    name = kind.__name__
-    name = {"KarrasDiffusionSchedulers": "DDIMScheduler", "SchedulerMixin": "DDIMScheduler"}.get(name, name)
+def _build_scheduler(kind: Any, has_transformer: bool) -> Any:
+    name = "DDIMScheduler" if kind.__name__ == "KarrasDiffusionSchedulers" else kind.__name__
+    if name == "SchedulerMixin":
+        name = "FlowMatchEulerDiscreteScheduler" if has_transformer else "DDIMScheduler"
     return getattr(diffusers, name)(**SCHEDULERS.get(name, {}))
 
 

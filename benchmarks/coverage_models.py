@@ -48,6 +48,11 @@ _VAE = dict(
         up_block_types=("UpDecoderBlock2D",) * 4,
     in_channels=3, out_channels=3,
 )  # fmt: skip
+_VQ = dict(_VAE, block_out_channels=(8, 8), down_block_types=("DownEncoderBlock2D",) * 2,
+           up_block_types=("UpDecoderBlock2D",) * 2, num_vq_embeddings=16)  # fmt: skip
+_SD3 = dict(sample_size=32, in_channels=16, out_channels=16, pooled_projection_dim=2 * WIDTH)
+_Z_CONTROL = dict(dim=32, control_in_dim=LATENT, control_layers_places=[0, 1], control_refiner_layers_places=[0],
+                  add_control_noise_refiner="control_noise_refiner")  # fmt: skip
 _PACKED = dict(in_channels=4 * LATENT, out_channels=None)
 
 
@@ -71,18 +76,20 @@ def _unets(beside: Mapping[str, Any]) -> list[dict[str, Any]]:
         )
         hint = dict(kandinsky2, addition_embed_type="image_hint", in_channels=2 * LATENT)
         return [kandinsky2, both, dict(kandinsky2, in_channels=9), dict(both, in_channels=9), hint]
-    if "watermarker" in beside:
+    if "watermarker" in beside and "low_res_scheduler" not in beside:
         return [pixels, dict(pixels, in_channels=6, class_embed_type="timestep")]
     if "image_noising_scheduler" in beside:
         return [dict(_UNET, class_embed_type="projection", projection_class_embeddings_input_dim=2 * WIDTH)]
     if "low_res_scheduler" in beside:
         return [dict(_UNET, in_channels=LATENT + 3, num_class_embeds=1000)]
+    if "vocoder" in beside:
+        return [dict(_UNET, class_embed_type="simple_projection", projection_class_embeddings_input_dim=WIDTH,
+                     class_embeddings_concat=True, cross_attention_dim=(8, 16))]  # fmt: skip
     return [
         _UNET, dict(_UNET, in_channels=9), dict(_UNET, in_channels=2 * LATENT), dict(_UNET, in_channels=5),
         dict(_UNET, time_cond_proj_dim=16),
-        dict(_UNET, class_embed_type="simple_projection", projection_class_embeddings_input_dim=WIDTH,
-             class_embeddings_concat=True, cross_attention_dim=(None, None)),
         dict(_UNET, in_channels=2 * LATENT, out_channels=2 * LATENT + 1, time_cond_proj_dim=16),
+        dict(_UNET, attention_type="gated"), dict(_UNET, attention_type="gated-text-image"),
     ]  # fmt: skip
 
 
@@ -100,6 +107,13 @@ _KANDINSKY = dict(
 )
 
 
+def _vae_of(beside: Mapping[str, Any]) -> Any:
+    name = getattr(beside.get("transformer"), "__name__", "")
+    width = 16 if name.startswith(("LongCat", "SD3")) else LATENT  # their pipelines fix it
+    vae = dict(_VAE, shift_factor=0.0, latent_channels=width)
+    return [vae, dict(vae, in_channels=6, out_channels=6)] if "unet" in beside else vae
+
+
 def _unet_of(beside: Mapping[str, Any]) -> dict[str, Any]:
     return _UNET_XL if "text_encoder_2" in beside else _UNET
 
@@ -112,13 +126,12 @@ def _share(config: Mapping[str, Any], kind: type) -> dict[str, Any]:
 
 MODELS: Mapping[str, Any] = {
     "UNet2DConditionModel": _unets,
-    "AutoencoderKL": dict(_VAE, shift_factor=0.0),
+    "AutoencoderKL": _vae_of,
     "UNet2DModel": [dict(_PIXELS), dict(_PIXELS, in_channels=6), dict(_PIXELS, in_channels=LATENT,
         out_channels=LATENT)],
     "UNet1DModel": dict(sample_size=256, sample_rate=16000, in_channels=2, out_channels=2, extra_in_channels=16,
                         block_out_channels=(8, 8, 8), norm_num_groups=4),
-    "VQModel": dict(_VAE, block_out_channels=(8, 8), down_block_types=("DownEncoderBlock2D",) * 2,
-                    up_block_types=("UpDecoderBlock2D",) * 2, num_vq_embeddings=16, vq_embed_dim=LATENT),
+    "VQModel": [dict(_VQ, vq_embed_dim=LATENT), dict(_VQ, latent_channels=3, vq_embed_dim=3)],
     "ControlNetModel": lambda beside: _share(_unet_of(beside), diffusers.ControlNetModel),
     "ControlNetUnionModel": lambda beside: _share(_unet_of(beside), diffusers.ControlNetUnionModel)
         | dict(num_trans_channel=8, num_proj_channel=8, num_trans_head=2),
@@ -133,7 +146,8 @@ MODELS: Mapping[str, Any] = {
     "MotionAdapter": dict(block_out_channels=(8, 16), motion_num_attention_heads=2, motion_norm_num_groups=4,
                           motion_layers_per_block=1),
     "T2IAdapter": dict(channels=[8, 16], num_res_blocks=1, downscale_factor=8, in_channels=3),
-    "PriorTransformer": dict(embedding_dim=WIDTH, num_embeddings=texts.LENGTH),
+    "PriorTransformer": lambda beside: codecs.SHAPE if "shap_e_renderer" in beside
+        else dict(embedding_dim=WIDTH, num_embeddings=texts.LENGTH),
     "FluxTransformer2DModel": [
         dict(_PACKED, guidance_embeds=True), dict(in_channels=8 * LATENT, out_channels=4 * LATENT,
             guidance_embeds=True),
@@ -143,11 +157,10 @@ MODELS: Mapping[str, Any] = {
     "Flux2Transformer2DModel": [dict(_PACKED, axes_dims_rope=(4, 4, 4, 4), joint_attention_dim=3 * WIDTH)],
     "BriaTransformer2DModel": dict(in_channels=4 * LATENT), "OvisImageTransformer2DModel": dict(_PACKED,
         out_channels=4 * LATENT),
-    "LongCatImageTransformer2DModel": dict(in_channels=4 * LATENT), "ChromaTransformer2DModel": dict(_PACKED),
+    "LongCatImageTransformer2DModel": dict(in_channels=64), "ChromaTransformer2DModel": dict(_PACKED),
     "BriaFiboTransformer2DModel": dict(in_channels=LATENT, joint_attention_dim=2 * WIDTH),
-    "SD3Transformer2DModel": dict(sample_size=32, joint_attention_dim=2 * WIDTH, pooled_projection_dim=2 * WIDTH),
-    "SD3ControlNetModel": dict(sample_size=32, joint_attention_dim=2 * WIDTH, pooled_projection_dim=2 * WIDTH,
-                               extra_conditioning_channels=0),
+    "SD3Transformer2DModel": _SD3,
+    "SD3ControlNetModel": [_SD3, dict(_SD3, extra_conditioning_channels=1)],
     "WanTransformer3DModel": _WAN, "SkyReelsV2Transformer3DModel": _WAN, "ChronoEditTransformer3DModel": _WAN,
     "AnyFlowTransformer3DModel": dict(attention_head_dim=12),
         "AnyFlowFARTransformer3DModel": dict(attention_head_dim=12,
@@ -164,11 +177,9 @@ MODELS: Mapping[str, Any] = {
     "QwenImageTransformer2DModel": [dict(in_channels=4 * LATENT, num_attention_heads=2),
                                     dict(in_channels=4 * LATENT, use_additional_t_cond=True)],
     "QwenImageControlNetModel": [dict(in_channels=4 * LATENT), dict(in_channels=4 * LATENT,
-        extra_condition_channels=LATENT + 12)],
+        extra_condition_channels=LATENT)],
     "ZImageTransformer2DModel": dict(dim=32, axes_dims=[4, 6, 6], axes_lens=[256, 64, 64]),
-    "ZImageControlNetModel": dict(dim=32, control_in_dim=LATENT, control_layers_places=[0, 1],
-                                  control_refiner_layers_places=[0],
-                                      add_control_noise_refiner="control_noise_refiner"),
+    "ZImageControlNetModel": [_Z_CONTROL, dict(_Z_CONTROL, control_in_dim=2 * LATENT + 1)],
     "Lumina2Transformer2DModel": dict(sample_size=8, hidden_size=32, axes_dim_rope=(4, 6, 6), axes_lens=(256, 64,
         64)),
     "LuminaNextDiT2DModel": dict(sample_size=8, hidden_size=32, num_kv_heads=2),
@@ -232,6 +243,7 @@ MODELS: Mapping[str, Any] = {
     "Kandinsky3UNet": dict(time_embedding_dim=16, groups=2, attention_head_dim=4, block_out_channels=(8, 16),
         layers_per_block=3),
     "Kandinsky5Transformer3DModel": [dict(_KANDINSKY), dict(_KANDINSKY, visual_cond=True)],
+    "Kandinsky6Transformer3DModel": dict(_KANDINSKY, ca_rope=True, cross_gates=True, fix_modulation=True),
     "UVit2DModel": dict(hidden_size=32, cond_embed_dim=WIDTH, micro_cond_encode_dim=8, micro_cond_embed_dim=40,
                         encoder_hidden_size=WIDTH, vocab_size=32, codebook_size=16, in_channels=32,
                             block_out_channels=32,
@@ -255,7 +267,7 @@ MODELS: Mapping[str, Any] = {
         sample_size=8, block_out_channels=(8, 16), attention_head_dim=4,
         down_block_types=("CrossAttnDownBlock3D", "DownBlock3D"), up_block_types=("UpBlock3D", "CrossAttnUpBlock3D")),
     "UNetSpatioTemporalConditionModel": dict(
-        sample_size=8, block_out_channels=(8, 16), num_attention_heads=(2, 2), in_channels=2 * LATENT, num_frames=9,
+        sample_size=8, block_out_channels=(32, 32), num_attention_heads=(2, 2), in_channels=2 * LATENT, num_frames=9,
         addition_time_embed_dim=8, projection_class_embeddings_input_dim=24,
         down_block_types=("CrossAttnDownBlockSpatioTemporal", "DownBlockSpatioTemporal"),
         up_block_types=("UpBlockSpatioTemporal", "CrossAttnUpBlockSpatioTemporal")),

@@ -1,6 +1,7 @@
 """Tiny random text and image encoders of transformers, with a tokenizer of single letters."""
 
 import functools
+import inspect
 import string
 from collections.abc import Mapping
 from typing import Any
@@ -46,14 +47,23 @@ def build_tokenizer() -> Any:
 def build_processor() -> Any:
     """The tokenizer, instead of a processor of words and pictures: it reads prompts without pictures."""
     tokenizer = build_tokenizer()
-    tokenizer.tokenizer = tokenizer
+    tokenizer.tokenizer, apply = tokenizer, tokenizer.apply_chat_template
+    tokenizer.apply_chat_template = lambda *given, **options: _list_rows(apply(*given, **options))
     for name in ("image_token", "video_token"):
         setattr(tokenizer, name, "<unk>")
     return tokenizer
 
 
-def build(kind: Any) -> Any:
-    """A tokenizer, an image processor or a network of a class of transformers, or of one that is like these."""
+def _list_rows(tokens: Any) -> Any:
+    """Tokens of one conversation as a processor returns them: a list of rows."""
+    return [tokens] if isinstance(tokens, list) and isinstance(tokens[0], int) else tokens
+
+
+def build(kind: Any, transformer: Any = None) -> Any:
+    """A tokenizer, an image processor or a network of a class of transformers, or of one that is like these.
+
+    A network of an abstract class is one that the pipeline's ``transformer`` reads.
+    """
     name = kind.__name__
     if "Tokeniz" in name or name in ("PythonBackend", "TokenizersBackend"):
         return build_tokenizer()
@@ -63,16 +73,24 @@ def build(kind: Any) -> Any:
         return kind(transformers.CLIPImageProcessor(), build_tokenizer())
     if "Processor" in name or "FeatureExtractor" in name:
         return kind()
-    name = _STAND_FOR.get(name, name)
+    name = _STAND_BESIDE.get((name, getattr(transformer, "__name__", "")), _STAND_FOR.get(name, name))
     kind = getattr(transformers, name, kind)
+    if name in _ENCODER_OF:
+        return kind(build_config(getattr(transformers, _ENCODER_OF[name])).encoder).eval()
     config = transformers.CLIPVisionConfig if name == "PaintByExampleImageEncoder" else kind.config_class
     return kind(build_config(config, **_CHANGES.get(name, {}))).eval()
 
+
+_ENCODER_OF = {"T5Gemma2Encoder": "T5Gemma2Config", "T5GemmaEncoder": "T5GemmaConfig"}
+"""Configs of whole networks, by the class of the encoder that reads a part of them."""
 
 _STAND_FOR = {
     "PreTrainedModel": "Qwen3Model", "Gemma2PreTrainedModel": "Gemma2Model", "GemmaPreTrainedModel": "GemmaModel",
 }  # fmt: skip
 """Classes of networks that stand for an abstract one."""
+
+_STAND_BESIDE = {("PreTrainedModel", "Ideogram4Transformer2DModel"): "Qwen3VLModel"}
+"""The same beside a transformer that reads another one."""
 
 
 _CHANGES: Mapping[str, Mapping[str, Any]] = {
@@ -90,9 +108,11 @@ def build_config(kind: Any, **changes: Any) -> Any:
 
 
 def _shrink(kind: Any, changes: Mapping[str, Any]) -> dict[str, Any]:
-    default = kind()
+    default, parameters = kind(), inspect.signature(kind.__init__).parameters
+    default.allow_global_per_layer_attribute_access = True  # else a config of unlike layers raises for these
     values = {**SIZES, **changes}
     small = {name: value for name, value in values.items() if isinstance(getattr(default, name, None), int | list)}
+    small |= {name: value for name, value in changes.items() if name in parameters}
     if "VLText" in kind.__name__ or "VLConfig" in kind.__name__:
         small["rope_parameters"] = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]}
     for name in getattr(kind, "sub_configs", {}):

@@ -67,7 +67,7 @@ def export_alone(captured, path: Path) -> None:
 
 
 def make_bundle(captured, folder: Path) -> Bundle:
-    limits = export_capture(captured, folder / graph_name("fp32"))
+    limits, _ = export_capture(captured, folder / graph_name("fp32"))
     manifest = describe(captured, limits, Graph(Precision.FP32), model="tiny", prediction_type="epsilon")
     return Bundle(folder, seal(manifest, folder))
 

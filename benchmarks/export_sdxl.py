@@ -74,7 +74,7 @@ def export(bundle: Path, gpu: str) -> dict:
     done = time.perf_counter()
     with open_folder(bundle, overwrite=False) as folder:
         cast = cast_capture(captured, "fp16")
-        limits = export_capture(cast, folder / graph_name("fp16"))
+        limits, _ = export_capture(cast, folder / graph_name("fp16"))
         write_solvers(pipeline.scheduler, STEPS, folder)
         manifest = describe(cast, limits, Graph(Precision.FP16), model="sdxl", prediction_type="epsilon")
         files = seal(manifest, folder).files

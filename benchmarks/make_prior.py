@@ -12,7 +12,6 @@ from pathlib import Path
 
 import click
 
-from zeus_trt.calibration.calibrate import Samples
 from zeus_trt.calibration.kernel import make_kernel
 from zeus_trt.calibration.task import TaskOptions, open_task
 from zeus_trt.evaluation.workload import SessionWorkload
@@ -32,7 +31,7 @@ def make(name: str, bundle: Path, options: TaskOptions) -> Kernel:
 @click.command()
 @click.argument("bundles", nargs=-1, required=True)
 @click.option("--steps", default=50, show_default=True)
-@click.option("--num-trajectories", default=Samples().trajectories, show_default=True)
+@click.option("--num-trajectories", default=16, show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True)
 def main(bundles: tuple[str, ...], steps: int, num_trajectories: int, output: Path) -> None:
     kept = json_file.load(output, "prior")["kernels"] if output.exists() else []

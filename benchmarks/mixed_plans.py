@@ -11,7 +11,6 @@ JSON object.
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from math import floor
 from pathlib import Path
 
@@ -93,7 +92,7 @@ def run_model(bundle: Path, costs: Sequence[float], price: float, samples: Sampl
 def main(
     bundles: tuple[Path, ...], costs: tuple[float, ...], quantized_cost: float, held_out: int, output: Path | None
 ) -> None:
-    samples = replace(Samples(), held_out=held_out)
+    samples = Samples(16, held_out=held_out)
     rows = [row for bundle in bundles for row in run_model(bundle, costs, quantized_cost, samples)]
     head = {"benchmark": "mixed_plans", "guidance_scale": 2.0, "quantized_cost": quantized_cost, "held_out": held_out}
     result = {**head, "machine": describe_machine(), "rows": rows}

@@ -10,6 +10,7 @@ themselves counts, so the comparison favours them. Finished cells stay in the ca
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -69,11 +70,13 @@ class Campaign:
         engine = OnnxRuntimeEngine(opened.graph(), num_threads=self.threads)
         return Shifted(opened, guidance_scale=2.0, engines={"onnxruntime": engine})
 
-    def _make_references(self, model: str, solver: str, num_steps: int) -> dict[int, torch.Tensor]:
+    def _make_references(
+        self, model: str, solver: str, num_steps: int, numbers: Sequence[int]
+    ) -> dict[int, torch.Tensor]:
         file = self.folder / f"full-{model}-{solver}-{num_steps}.pt"
         found = torch.load(file, weights_only=True) if file.exists() else {}
         setting = make_full_setting(self.open(model), num_steps, solver)
-        missing = [number for number in self.numbers if number not in found]
+        missing = [number for number in numbers if number not in found]
         for start in range(0, len(missing), BATCH):
             part = missing[start : start + BATCH]
             found.update(zip(part, self.open(model).run(setting, part).images.clone(), strict=True))
@@ -81,20 +84,23 @@ class Campaign:
             torch.save(found, file)
         return found
 
-    def measure(self, model: str, solver: str, num_steps: int, plan: Plan) -> float:
-        """Mean PSNR in dB to the full run of the held-out samples."""
+    def measure(
+        self, model: str, solver: str, num_steps: int, plan: Plan, numbers: Sequence[int] | None = None
+    ) -> float:
+        """Mean PSNR in dB to the full runs of samples, the held-out ones by default."""
+        numbers = numbers or self.numbers
         key = hashlib.sha256(f"{plan}{plan.rule.to_json()}".encode()).hexdigest()[:16]
         file = self.folder / f"psnr-{model}-{solver}-{num_steps}-{key}.json"
         known = json.loads(file.read_text()) if file.exists() else {}
-        missing = [number for number in self.numbers if str(number) not in known]
+        missing = [number for number in numbers if str(number) not in known]
         setting = replace(make_full_setting(self.open(model), num_steps, solver), plan=plan)
         for start in range(0, len(missing), BATCH):
-            references = self.make_references(model, solver, num_steps)
+            references = self.make_references(model, solver, num_steps, numbers)
             part = missing[start : start + BATCH]
             for number, image in zip(part, self.open(model).run(setting, part).images, strict=True):
                 known[str(number)] = measure_psnr(image[None], references[number][None])
             file.write_text(json.dumps(known))
-        return sum(known[str(number)] for number in self.numbers) / len(self.numbers)
+        return sum(known[str(number)] for number in numbers) / len(numbers)
 
     def run(self, model: str, solver: str, num_steps: int, nfe: int) -> dict:
         """A row of the table."""

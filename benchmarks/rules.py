@@ -210,7 +210,7 @@ def main(
     folder.mkdir(parents=True, exist_ok=True)
     results: Results = {}
     for model in models:
-        study = Study(folder, model, Samples(held_out=held_out), threads)
+        study = Study(folder, model, Samples(16, held_out=held_out), threads)
         for nfe in BUDGETS:
             study.run(nfe)
         results[model] = study.found

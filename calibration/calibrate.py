@@ -10,14 +10,18 @@ from zeus_trt.calibration.mixed_search import search_mixed
 from zeus_trt.calibration.prediction import predict_psnr
 from zeus_trt.calibration.record import record
 from zeus_trt.calibration.search import list_uniform, search
+from zeus_trt.calibration.shrinkage import complete, is_known, shrink
 from zeus_trt.calibration.trajectory_stats import TrajectoryStats
 from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.workload import Setting, Workload
-from zeus_trt.zeus_graph import Plan
+from zeus_trt.zeus_graph import Plan, SolverProgram
 from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan, Measured
 from zeus_trt.zeus_graph.plan_search import check_nfe
+from zeus_trt.zeus_graph.prior import Kernel, load_kernels
 
-_CANDIDATES = 6  # of the search that are run, at most
+CANDIDATES = 12
+"""Of the search that are run, at most."""
+
 _UNIFORM = 2  # uniform plans that are measured on the held-out samples, at most
 _CLOSE_DB = 1.0  # the second of them, where validation leaves it so near the first
 
@@ -67,6 +71,9 @@ class Task:
         on_calls: Called after every batch with its number of denoiser evaluations.
         quantized_cost: What a call of the quantized engine costs, in calls of the full one: plans may have ``Q``
             then, and budgets are costs. None searches plans of the full engine alone.
+        probes: Record how this model's outputs respond to moved inputs. Without it the prior's feedback serves, except
+            for a solver that the prior does not know.
+        kernels: The models of the prior; by default those that zeus-trt brings.
     """
 
     workload: Workload
@@ -78,13 +85,27 @@ class Task:
     seed: int = 0
     on_calls: Callable[[int], Any] | None = None
     quantized_cost: float | None = None
+    probes: bool = True
+    kernels: Sequence[Kernel] = field(default_factory=load_kernels)
+
+    @property
+    def program(self) -> SolverProgram:
+        """The traced solver."""
+        return self.workload.program(self.setting.num_steps, self.setting.solver)
+
+    @property
+    def recorded(self) -> dict[str, bool]:
+        """What is recorded beside the outputs, as options of ``record`` and ``make_tag``."""
+        return {
+            "quantized": self.quantized_cost is not None,
+            "probes": self.probes or not is_known(self.program, self.kernels),
+        }
 
     def record(self) -> TrajectoryStats:
         """Records the trajectories, or reads them from their file."""
         numbers = self.samples.ranges["trajectories"]
         return record(
-            self.workload, self.setting, numbers, quantized=self.quantized_cost is not None, path=self.trajectories,
-            on_calls=self.on_calls,
+            self.workload, self.setting, numbers, path=self.trajectories, on_calls=self.on_calls, **self.recorded
         )  # fmt: skip
 
     def bench(self) -> Bench:
@@ -92,10 +113,10 @@ class Task:
         return Bench(self.workload, self.setting, self.batch, self.on_calls)
 
     def calibrate(self, stats: TrajectoryStats, bench: Bench, budget: float) -> CalibratedPlan:
-        """Searches on the recorded trajectories, runs the best candidates, and measures the winner.
+        """Searches on the recorded trajectories and the prior, runs the best candidates, and measures the winner.
 
-        Two thirds of the candidates are dropped after half of the validation samples. The uniform plans of as many full
-        steps go the same way, and the better one on the held-out samples is kept.
+        The validation samples choose among the candidates, by ``screen``, and so among the uniform plans of as many
+        full steps. The better winner on the held-out samples is kept.
 
         Args:
             stats: The recorded trajectories.
@@ -107,16 +128,18 @@ class Task:
         """
         nfe = int(budget)
         setting, numbers = self.setting, self.samples.ranges
-        program = self.workload.program(setting.num_steps, setting.solver)
+        program = self.program
         check_nfe(nfe, program.num_evaluations)
         uniform = list_uniform(program.num_evaluations, nfe)
+        stats = complete(program, stats, self.kernels)
+        shrunk = shrink(program, stats, nfe, self.kernels)
         affordable, before = self._count_affordable(nfe, len(uniform)), bench.calls
-        found = search(program, stats, nfe, seed=self.seed)
+        found = search(program, shrunk, nfe, seed=self.seed)
         if self.quantized_cost is not None:  # the plans of one engine stay candidates
-            mixed = search_mixed(program, stats, budget, self.quantized_cost, seed=self.seed)
+            mixed = search_mixed(program, shrunk, budget, self.quantized_cost, seed=self.seed)
             found = tuple(plan for pair in zip(mixed, found, strict=False) for plan in pair)
-        winner = _screen(bench, found[:affordable], numbers["validation"])[0]
-        kept = _screen(bench, uniform, numbers["validation"])[:_UNIFORM]
+        winner = screen(bench, found[:affordable], numbers["validation"])[0]
+        kept = screen(bench, uniform, numbers["validation"])[:_UNIFORM]
         first, *second = (bench.measure(plan, numbers["validation"]) for plan in kept)
         kept = kept[:1] if second and second[0] < first - _CLOSE_DB else kept
         calibrated, *others = (measure(bench, plan, numbers["held_out"]) for plan in (winner, *kept))
@@ -141,7 +164,7 @@ class Task:
     def _count_affordable(self, nfe: int, num_uniform: int) -> int:
         """How many candidates ``max_calls`` allows to run."""
         if self.max_calls is None:
-            return _CANDIDATES
+            return CANDIDATES
         validation, held_out = self.samples.validation, self.samples.held_out
         references = len(self.setting.plan) * (validation + held_out)
         fixed = references + nfe * (held_out * (1 + min(num_uniform, _UNIFORM)) + validation * num_uniform)
@@ -151,7 +174,7 @@ class Task:
                 f"max_calls: got {self.max_calls}; expected at least {fixed + nfe * validation} for {nfe} full steps. "
                 "Allow more, or give fewer samples."
             )
-        return min(count, _CANDIDATES)
+        return min(count, CANDIDATES)
 
 
 def measure(bench: Bench, plan: Plan, numbers: range) -> Measured:
@@ -159,12 +182,19 @@ def measure(bench: Bench, plan: Plan, numbers: range) -> Measured:
     return Measured(plan.with_predictor(plan.rule), bench.measure(plan, numbers))
 
 
-def _screen(bench: Bench, plans: Sequence[Plan], numbers: range) -> list[Plan]:
-    """The plans that are left, best first."""
+def screen(bench: Bench, plans: Sequence[Plan], numbers: range) -> list[Plan]:
+    """The plans that are left of candidates, best first.
 
-    def rank(some: Sequence[Plan], part: range) -> list[Plan]:
-        return sorted(some, key=lambda plan: -bench.measure(plan, part))
+    Half of them are dropped after a quarter of the samples, and two thirds of the rest after half of the samples.
 
-    half = numbers[: -(-len(numbers) // 2)]
-    ranked = rank(plans, half) if len(plans) > 2 else list(plans)
-    return rank(ranked[: max(2, len(ranked) // 3)], numbers)
+    Args:
+        bench: Measures a plan on some of the samples.
+        plans: The candidates.
+        numbers: The samples.
+    """
+    left = list(plans)
+    for part, kept in ((4, 2), (2, 3), (1, 1)):
+        if len(left) > 2 or part == 1:
+            some = numbers[: -(-len(numbers) // part)]
+            left = sorted(left, key=lambda plan: -bench.measure(plan, some))[: max(2, -(-len(left) // kept))]
+    return left

@@ -29,12 +29,14 @@ def record(
     *,
     batch: int = 1,
     quantized: bool = False,
+    probes: bool = True,
     path: Path | None = None,
     on_calls: Callable[[int], Any] | None = None,
 ) -> TrajectoryStats:
     """Runs full trajectories, and keeps the numbers that scoring plans needs.
 
-    Every batch runs in full once, and with ``probe_plans`` twice more, to see how outputs respond to moved inputs.
+    Every batch runs in full once. With ``probes`` it runs twice more, by ``probe_plans``, to see how outputs respond to
+    moved inputs.
     The outputs of one batch are held meanwhile: N latents per sample. With ``quantized`` they run in full once more,
     and the quantized engine is called at the same inputs.
 
@@ -44,6 +46,7 @@ def record(
         numbers: Which samples.
         batch: Samples at a time. With 1, a resumed recording is equal to the bit to one in a single go.
         quantized: Record the errors of the quantized engine.
+        probes: Record how outputs respond to moved inputs.
         path: A file that is written, whole, after every batch. Samples that it already holds are not run again.
         on_calls: Called after every batch with its number of denoiser evaluations.
 
@@ -53,14 +56,15 @@ def record(
     program = workload.program(setting.num_steps, setting.solver)
     if path is not None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-    tag = make_tag(workload, program, setting, quantized)
+    tag = make_tag(workload, program, setting, quantized, probes)
     stats = _resume(path, tag)
     if stats is not None:
         logger.info("found %d recorded trajectories in %s", len(stats.numbers), path)
+    plans = probe_plans(program.num_evaluations) if probes else ()
     missing = [number for number in numbers if stats is None or number not in stats.numbers]
     for start in range(0, len(missing), batch):
         some = missing[start : start + batch]
-        part = _record_batch(workload, program, setting, some, tag)
+        part = _record_batch(workload, program, setting, some, tag, plans)
         if quantized:
             part = _add_quantized(workload, setting, some, part)
         stats = part if stats is None else stats.extend(part)
@@ -73,7 +77,9 @@ def record(
     return stats.select(numbers)
 
 
-def make_tag(workload: Workload, program: SolverProgram, setting: Setting, quantized: bool = False) -> dict[str, Any]:
+def make_tag(
+    workload: Workload, program: SolverProgram, setting: Setting, quantized: bool = False, probes: bool = True
+) -> dict[str, Any]:
     """All that recorded trajectories depend on, except their numbers: JSON data."""
     return json_file.plain(
         {
@@ -85,6 +91,7 @@ def make_tag(workload: Workload, program: SolverProgram, setting: Setting, quant
             "engine": _describe_engine(workload),
             "versions": {name: find_version(name) for name in LIBRARIES},
             **({"quantized": True} if quantized else {}),
+            **({} if probes else {"probes": False}),
         }
     )
 
@@ -120,11 +127,15 @@ def _resume(path: Path | None, tag: dict[str, Any]) -> TrajectoryStats | None:
 
 
 def _record_batch(
-    workload: Workload, program: SolverProgram, setting: Setting, numbers: Sequence[int], tag: dict[str, Any]
+    workload: Workload,
+    program: SolverProgram,
+    setting: Setting,
+    numbers: Sequence[int],
+    tag: dict[str, Any],
+    plans: Sequence[Plan],
 ) -> TrajectoryStats:
     count, outputs = program.num_evaluations, list[torch.Tensor]()
     initial: list[torch.Tensor] = []
-    plans = probe_plans(count)
     responses = np.full((len(numbers), len(plans), count), np.nan)
 
     def run(plan: Plan, on_step: Callable[[Step], None]) -> int:

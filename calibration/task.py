@@ -28,6 +28,7 @@ class TaskOptions:
         solver: As in ``Setting``.
         backend: Which engine; by default the bundle's graph, else the eager model.
         num_trajectories: Full runs to record.
+        probes: As in ``Task``.
         num_validation: Samples that choose among the candidates.
         num_held_out: Samples that measure the winner.
         max_calls: As in ``Task``.
@@ -47,6 +48,7 @@ class TaskOptions:
     solver: str = "default"
     backend: str | None = None
     num_trajectories: int = 16
+    probes: bool = True
     num_validation: int = 16
     num_held_out: int = 32
     max_calls: int | None = None
@@ -75,19 +77,16 @@ def open_task(workload: SessionWorkload | PipelineWorkload, options: TaskOptions
     bundle, beside = workload.bundle, options.keep_beside
     backend = options.backend or ("onnxruntime" if bundle else EAGER)
     setting = make_full_setting(workload, options.steps, options.solver, backend)
-    trajectories = options.trajectories
-    if trajectories is None and (bundle or beside):
-        program = workload.program(options.steps, options.solver)
-        key = json_file.digest(make_tag(workload, program, setting, options.cost is not None))[:16]
-        if bundle:
-            trajectories = bundle.path / "calibration" / f"{key}.npz"
-        elif beside:
-            trajectories = beside.with_name(f"{beside.stem}-{key}.npz")
-    return Task(
-        workload, setting, Samples(*(getattr(options, name) for name in _NUMBERS)), trajectories=trajectories,
-        max_calls=options.max_calls, seed=options.seed, on_calls=options.on_calls,
+    task = Task(
+        workload, setting, Samples(*(getattr(options, name) for name in _NUMBERS)), trajectories=options.trajectories,
+        max_calls=options.max_calls, seed=options.seed, on_calls=options.on_calls, probes=options.probes,
         quantized_cost=None if options.cost is None else _read_cost(options.cost, workload, setting),
     )  # fmt: skip
+    if task.trajectories is None and (bundle or beside):
+        key = json_file.digest(make_tag(workload, task.program, setting, **task.recorded))[:16]
+        place = bundle.path / "calibration" / f"{key}.npz" if bundle else beside.with_name(f"{beside.stem}-{key}.npz")
+        task = replace(task, trajectories=place)
+    return task
 
 
 def _read_cost(text: str, workload: Workload, setting: Setting) -> float:

@@ -149,18 +149,18 @@ def compare(
     backend: str,
     tolerance: float = TOLERANCE,
     explain: Callable[[Case], str] | None = None,
-    leave: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.float,
+    leave: Callable[[Any], torch.Tensor] = lambda answer: stack_rows(answer[0]).float(),
 ) -> tuple[Verification, ...]:
     """Runs both on every case.
 
     Args:
-        eager: The reference in float32, in eval mode; its first output counts.
+        eager: The reference in float32, in eval mode.
         engine: What was exported.
         cases: What to run.
         backend: Name of the engine, for the record.
         tolerance: Largest relative error that is accepted.
         explain: What to say of a case where the engine, and not the reference, returns values that are not finite.
-        leave: The part of the reference's output that the engine returns, in float32; all of it by default.
+        leave: Makes what the engine returns, in float32, of the reference's answer; its first output by default.
 
     Raises:
         ZeusError: An output is not finite, or the error is above ``tolerance``.
@@ -170,7 +170,7 @@ def compare(
         arguments, shape = to_float32(case.arguments), tuple(case.latents.shape)
         try:
             with torch.inference_mode():
-                expected = leave(case.select(stack_rows(eager(**arguments)[0])))
+                expected = case.select(leave(eager(**arguments)))
         except Exception as error:  # the model's own code raises its own
             raise ZeusError(
                 f"verification: got {type(error).__name__} from the eager model at latents {shape} "

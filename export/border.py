@@ -85,9 +85,8 @@ def find_border(
     names: Sequence[str],
     axes: Axes,
     timestep_scale: float | None,
-    *,
     learns_variance: bool = False,
-    beside: Sequence[str] = (),
+    unsteppable: str = "",
 ) -> Border:
     """The border of a captured denoiser.
 
@@ -96,14 +95,14 @@ def find_border(
         axes: Of its latents and its output.
         timestep_scale: What its timesteps are multiples of the solver's by; None if they are not.
         learns_variance: Whether the solver reads a variance that the denoiser returns after its prediction.
-        beside: Networks whose outputs the denoiser reads at each step.
+        unsteppable: Why no solver can step it, where that is known.
     """
     latents, timestep = names
+    if unsteppable:
+        return Border(latents, timestep, unsteppable=unsteppable)
     constant, variance = _find_wider(axes.latents, axes.state), _find_wider(axes.output, axes.state)
     reason = ""
-    if beside:
-        reason = f"it reads what {' and '.join(beside)} makes at each step"
-    elif timestep_scale is None:
+    if timestep_scale is None:
         reason = "it reads a time that is no multiple of the solver's timestep"
     elif axes.latents != axes.state and constant is None:
         reason = f"the solver steps {axes.state} of its latents {axes.latents}"

@@ -75,7 +75,7 @@ class Bounds:
         left, right = condition.args
         if isinstance(left, Mod | PythonMod) and right == 0 and sympy.cancel(left.args[0] / left.args[1]).is_Integer:
             return isinstance(condition, sympy.Eq)
-        if isinstance(left, Mod | PythonMod) and right == 0 and self._is_positive(left.args[1] - left.args[0]):
+        if isinstance(left, Mod | PythonMod) and self._is_remainder(*left.args):
             left = left.args[0]
         difference = left - right
         test = {
@@ -84,6 +84,10 @@ class Bounds:
             sympy.StrictGreaterThan: lambda low, high: low > 0, sympy.GreaterThan: lambda low, high: low >= 0,
         }[type(condition)]  # fmt: skip
         return any(bool(test(bound.lower, bound.upper)) for bound in self._bound(difference))
+
+    def _is_remainder(self, number: sympy.Basic, divisor: sympy.Basic) -> bool:
+        """Whether a number is from 0 up to its divisor, and so its own remainder."""
+        return self._is_positive(divisor - number) and self._is_positive(number + 1)
 
     def _is_positive(self, expression: sympy.Basic) -> bool:
         return any(bound.lower > 0 for bound in self._bound(expression))

@@ -1,7 +1,5 @@
 """Finding out, by running the user's own pipeline, what its denoiser is called with."""
 
-import inspect
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,9 +11,11 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.export.axes import Moved, Slot, find_symbols, find_unit
 from zeus_trt.export.border import CONSTANT, Axes, Border, find_border
 from zeus_trt.export.denoisers import choose_denoiser
+from zeus_trt.export.guidance import find_guidance, find_guidance_factor
+from zeus_trt.export.networks import find_layout, find_moving_inputs, find_packed, is_beside, say_unsteppable
 from zeus_trt.export.recorder import Call, check_pipeline, find_denoiser
-from zeus_trt.export.residuals import find_moving
 from zeus_trt.export.runs import (
+    Network,
     Run,
     Settings,
     equal,
@@ -28,13 +28,14 @@ from zeus_trt.export.runs import (
     take_one,
 )
 from zeus_trt.export.shape_probe import ShapeProbe
+from zeus_trt.runtime.bundle.layout import PACKED, Layout, pack
 from zeus_trt.runtime.bundle.tensor_spec import DTYPES, OUTPUT_NAME, SymbolSpec, TensorSpec, name_dtype
+from zeus_trt.runtime.pipelines.answers import list_tensors
 from zeus_trt.runtime.pipelines.arguments import Arguments
-from zeus_trt.runtime.pipelines.rows import Rows
+from zeus_trt.runtime.pipelines.rows import Rows, stack_rows
 
 ALIASES = {"num_frames": "frames", "max_sequence_length": "prompt"}
 LATENTS, TIMESTEP, CONDITIONING, SIZE, FIXED = "latents", "timestep", "conditioning", "size", "fixed"
-BATCHED, SEQUENTIAL, EMBEDDED, NONE = "batched", "sequential", "embedded", "none"
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,8 @@ class Capture:
         output_axes: A size or a symbol's name per axis of the graph's output.
         arguments: The first call of the base run.
         rows: What is taken of the rows of a call.
+        layout: How the output holds what the denoiser answers, where that is a network beside one; None for a denoiser.
+        beside: Networks whose answers the denoiser reads at each step.
     """
 
     component: str
@@ -69,11 +72,18 @@ class Capture:
     output_axes: tuple[int | str, ...]
     arguments: Arguments
     rows: Rows = field(default_factory=Rows)
+    layout: Layout | None = None
+    beside: tuple[str, ...] = ()
 
     @property
     def has_batch(self) -> bool:
         """Whether the graph takes any number of rows."""
         return isinstance(self.inputs[0].axes[0], str)
+
+    @property
+    def takes_numbers(self) -> bool:
+        """Whether it is a network beside a denoiser, and numbers that it is given are inputs."""
+        return bool(self.layout) and any(not spec.axes and spec.role == CONDITIONING for spec in self.inputs)
 
     @property
     def examples(self) -> tuple[torch.Tensor | int, ...]:
@@ -97,59 +107,84 @@ class Capture:
         named = dict(zip((spec.name for spec in self.inputs), values, strict=True))
         return self.rows.restore(self.arguments.nest({**self.arguments.leaves, **self.border.enter(named)}))
 
+    def leave(self, answer: Any) -> torch.Tensor:
+        """The output of the graph for what the denoiser answers, float32."""
+        return pack(list_tensors(answer)).float() if self.layout else self.border.leave(stack_rows(answer[0]))
 
-def capture(pipeline: Any, settings: Settings, component: str | None = None, is_one: bool = False) -> Capture:
+
+def capture(
+    pipeline: Any,
+    settings: Settings,
+    component: str | None = None,
+    is_one: bool = False,
+    network: Network | None = None,
+) -> Capture:
     """Runs the pipeline at several settings with a probe in the place of its denoiser, and describes the calls.
 
     Args:
         pipeline: A diffusers pipeline; unchanged afterwards.
         settings: How to run it, and what to vary.
-        component: The denoiser's name; needed where the pipeline has two.
+        component: The denoiser's name; needed where the pipeline has two. Or that of a network beside it, such as a
+            ControlNet, all of whose answer is the output.
         is_one: Take one row of each call, for a denoiser whose code fixes how many there are. Calls that pass a list
             with a tensor per row are taken so in any case.
+        network: How to take a network beside the denoiser; found by default.
 
     Raises:
         ZeusError: A wrong component, settings that do not fit, or calls that no graph of tensors can replace.
     """
-    component = component or _choose_component(pipeline, settings)
+    is_named, component = component is not None, component or _choose_component(pipeline, settings)
     denoiser = find_denoiser(pipeline, component)
-    probe = ShapeProbe(denoiser)
-    changes: list[Mapping[str, Any]] = [{}, *({name: value} for name, value in settings.varied.items())]
-    run = partial(record, pipeline, component, settings, probe=probe)
-    recorded = [run(change) for change in changes]
-    rows, runs = _take_rows(recorded)
-    (latents, timestep), beside = find_moving(pipeline, settings, component, runs[0])
-    residuals = [name for names in beside.values() for name in names]
+    run = partial(record, pipeline, component, settings, probe=ShapeProbe(denoiser))
+    recorded = [run(change) for change in ({}, *({name: value} for name, value in settings.varied.items()))]
+    answer = recorded[0][0].answer
+    if network is None and is_named and is_beside(pipeline, component, settings, answer):
+        network = Network()
+    rows, runs = _take_rows(recorded, network)
+    (latents, timestep), residuals, beside = find_moving_inputs(pipeline, settings, component, runs[0], network)
     if is_one and not rows.is_one:
         rows = take_one(rows, [each.given for each in runs], [len(each.arguments.leaves[latents]) for each in runs])
-        runs = [summarize(calls, rows) for calls in recorded]
-    content = summarize(run(settings.content), rows) if settings.content else None
+        runs = [summarize(calls, rows, network) for calls in recorded]
+    content = summarize(run(settings.content), rows, network) if settings.content else None
     integers = find_moving_integers(runs)
-    sizes = measure(runs, integers)
+    symbols, slots = _find_symbols(settings, measure(runs, integers), latents)
+    first = runs[0].arguments
+    inputs = _describe_inputs(runs, content, {latents: LATENTS, timestep: TIMESTEP}, slots, residuals)
+    layout = find_layout(runs[0], answer, inputs, symbols, slots) if network else None
+    axes, reason = _find_axes(runs[0], inputs[0], slots, layout), say_unsteppable(network, beside)
+    border = find_border((latents, timestep), axes, runs[0].scales[timestep], _learns_variance(pipeline), reason)
+    return Capture(
+        component=component,
+        denoiser=denoiser,
+        inputs=_cross(inputs, border, axes, first.leaves[latents]),
+        border=border,
+        symbols=symbols + (find_packed(runs) if layout else ()),
+        constants={first.paths[name]: value for name, value in first.constants.items() if name not in integers},
+        guidance=find_guidance(runs[0], latents),
+        guidance_factor=find_guidance_factor(pipeline, settings, first),
+        output_axes=axes.output if border.unsteppable else axes.state,
+        arguments=first,
+        rows=rows,
+        layout=layout,
+        beside=beside,
+    )
+
+
+def _find_symbols(
+    settings: Settings, sizes: Mapping[Slot, Sequence[int]], latents: str
+) -> tuple[tuple[SymbolSpec, ...], dict[Slot, str]]:
+    """The sizes that vary, and the symbol of every axis that does."""
     found, slots = find_symbols(sizes, _name_settings(settings, sizes[latents, 0]))
     symbols = tuple(
         symbol if symbol.name == "batch" else find_unit(symbol, moved, settings.base, settings.varied)
         for moved, symbol in found.items()
     )
     _check_base(found)
-    first = runs[0].arguments
-    inputs = _describe_inputs(runs, content, {latents: LATENTS, timestep: TIMESTEP}, slots, residuals)
-    axes = _find_axes(runs[0], inputs[0], slots)
-    learns = str(getattr(pipeline.scheduler, "config", {}).get("variance_type", "")).startswith("learned")
-    border = find_border((latents, timestep), axes, runs[0].scales[timestep], learns_variance=learns, beside=[*beside])
-    return Capture(
-        component=component,
-        denoiser=denoiser,
-        inputs=_cross(inputs, border, axes, first.leaves[latents]),
-        border=border,
-        symbols=symbols,
-        constants={first.paths[name]: value for name, value in first.constants.items() if name not in integers},
-        guidance=_find_guidance(runs[0], latents),
-        guidance_factor=_find_guidance_factor(pipeline, settings, first),
-        output_axes=axes.output if border.unsteppable else axes.state,
-        arguments=first,
-        rows=rows,
-    )
+    return symbols, slots
+
+
+def _learns_variance(pipeline: Any) -> bool:
+    return str(getattr(pipeline.scheduler, "config", {}).get("variance_type", "")).startswith("learned")
 
 
 def _check_base(found: Mapping[Moved, SymbolSpec]) -> None:
@@ -160,9 +195,9 @@ def _check_base(found: Mapping[Moved, SymbolSpec]) -> None:
         )
 
 
-def _take_rows(recorded: Sequence[Sequence[Call]]) -> tuple[Rows, list[Run]]:
+def _take_rows(recorded: Sequence[Sequence[Call]], network: Network | None) -> tuple[Rows, list[Run]]:
     rows = find_rows([calls[0].arguments for calls in recorded])
-    return rows, [summarize(calls, rows) for calls in recorded]
+    return rows, [summarize(calls, rows, network) for calls in recorded]
 
 
 def _choose_component(pipeline: Any, settings: Settings) -> str:
@@ -178,11 +213,12 @@ def _name_settings(settings: Settings, batches: Sequence[int]) -> tuple[str, ...
     return tuple("batch" if moves else name for name, moves in zip(names, moves_batch, strict=True))
 
 
-def _find_axes(run: Run, latents: TensorSpec, slots: Mapping[Slot, str]) -> Axes:
+def _find_axes(run: Run, latents: TensorSpec, slots: Mapping[Slot, str], layout: Layout | None) -> Axes:
     """The axes of the latents, of their part that changes with the step, and of the output."""
     shape, part = run.arguments.leaves[latents.name].shape, run.changing[latents.name]
     state = tuple(axis if own == size else own for axis, own, size in zip(latents.axes, part, shape, strict=True))
-    return Axes(latents.axes, state, _name_axes(OUTPUT_NAME, run.output_shape, slots))
+    output = (latents.axes[0], PACKED) if layout else _name_axes(OUTPUT_NAME, run.outputs[OUTPUT_NAME], slots)
+    return Axes(latents.axes, state, output)
 
 
 def _describe_inputs(
@@ -227,28 +263,6 @@ def _cross(inputs: Sequence[TensorSpec], border: Border, axes: Axes, latents: to
     stays = (*axes.latents[:place], latents.shape[place] - border.size, *axes.latents[place + 1 :])
     constant = TensorSpec(border.constant, inputs[0].dtype, stays, CONSTANT)
     return replace(inputs[0], axes=axes.state), inputs[1], constant, *inputs[2:]
-
-
-def _find_guidance(run: Run, latents: str) -> str:
-    if run.calls_per_step > 1:
-        return SEQUENTIAL
-    rows = run.given[latents] if latents in run.given else run.arguments.leaves[latents]
-    half = len(rows) // 2
-    if half and all(torch.equal(one, other) for one, other in zip(rows[:half], rows[half:], strict=False)):
-        return BATCHED
-    return EMBEDDED if "guidance" in run.arguments.tensors else NONE
-
-
-def _find_guidance_factor(pipeline: Any, settings: Settings, first: Arguments) -> float | None:
-    """A power of ten: 1 for FLUX, 1000 for HunyuanVideo; else ``settings.run`` chose a scale itself."""
-    given = first.tensors.get("guidance")
-    parameter = inspect.signature(pipeline.__call__).parameters.get("guidance_scale")
-    scale = settings.base.get("guidance_scale", parameter.default if parameter else None)
-    if given is None or not isinstance(scale, int | float) or scale <= 0 or float(given.flatten()[0]) <= 0:
-        return None
-    factor = float(given.flatten()[0]) / scale
-    nearest = 10.0 ** round(math.log10(factor))
-    return nearest if abs(factor - nearest) < 1e-2 * nearest else None
 
 
 def _find_role(name: str, runs: Sequence[Run], content: Run | None, other_axes: set[int | str]) -> str:

@@ -13,7 +13,33 @@ from zeus_trt.export.shape_probe import ShapeProbe
 
 
 def choose_denoiser(pipeline: Any, run: Callable[[Any], Any]) -> str:
-    """The name of the component whose output the pipeline passes to ``scheduler.step``.
+    """The name of the component whose output the pipeline passes to ``scheduler.step``; see ``list_denoisers``.
+
+    Args:
+        pipeline: A diffusers pipeline; unchanged afterwards.
+        run: Calls the pipeline that it is given.
+
+    Raises:
+        ZeusError: No denoiser was called, or several of them.
+        Exception: What the pipeline raises.
+    """
+    denoisers, called = list_denoisers(pipeline, run)
+    if len(denoisers) == 1:
+        return denoisers[0]
+    if denoisers:
+        raise ZeusError(
+            f"component: got a {type(pipeline).__name__} with several denoisers; expected one of "
+            f"{', '.join(denoisers)}. Name it."
+        )
+    others = f" (it called {', '.join(called)})" if called else ""
+    raise ZeusError(
+        f"pipeline: got a {type(pipeline).__name__}, whose solver steps on the output of none of its components"
+        f"{others}; expected a pipeline that calls a denoiser, then scheduler.step. Export another pipeline."
+    )
+
+
+def list_denoisers(pipeline: Any, run: Callable[[Any], Any]) -> tuple[list[str], list[str]]:
+    """The components whose output reaches ``scheduler.step``, and all that the pipeline calls in its loop.
 
     The pipeline is run for three steps. The components that it calls between ``set_timesteps`` and the last step are
     answered with noise, so that the run costs no call of a network. Where it calls several, each of them gets another
@@ -24,25 +50,13 @@ def choose_denoiser(pipeline: Any, run: Callable[[Any], Any]) -> str:
         run: Calls the pipeline that it is given.
 
     Raises:
-        ZeusError: No denoiser was called, or several of them.
         Exception: What the pipeline raises.
     """
     watched = watch(pipeline, run)
-    denoisers = watched.called
-    if len(denoisers) > 1:
-        denoisers = [name for name in watched.called if watched.differs(watch(pipeline, run, disturbed=name))]
-    if len(denoisers) == 1:
-        return denoisers[0]
-    if denoisers:
-        raise ZeusError(
-            f"component: got a {type(pipeline).__name__} with several denoisers; expected one of "
-            f"{', '.join(denoisers)}. Name it."
-        )
-    others = f" (it called {', '.join(watched.called)})" if watched.called else ""
-    raise ZeusError(
-        f"pipeline: got a {type(pipeline).__name__}, whose solver steps on the output of none of its components"
-        f"{others}; expected a pipeline that calls a denoiser, then scheduler.step. Export another pipeline."
-    )
+    if len(watched.called) < 2:
+        return watched.called, watched.called
+    found = [name for name in watched.called if watched.differs(watch(pipeline, run, disturbed=name))]
+    return found, watched.called
 
 
 def watch(pipeline: Any, run: Callable[[Any], Any], disturbed: str | None = None) -> "Watch":

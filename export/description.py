@@ -1,12 +1,13 @@
 """What the manifest of a bundle says of an exported denoiser."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from zeus_trt.export.capture import Capture
 from zeus_trt.export.strength import find_strength_rule
+from zeus_trt.runtime.bundle.branch import Branch
 from zeus_trt.runtime.bundle.manifest import Graph, Labels, Manifest
 from zeus_trt.runtime.bundle.size_rules import SizeRules
 from zeus_trt.runtime.bundle.tensor_spec import OUTPUT_NAME, TensorSpec
@@ -24,6 +25,7 @@ def describe(
     prediction_type: str,
     labels: Labels | None = None,
     pipeline: Any = None,
+    branches: Sequence[Branch] = (),
 ) -> Manifest:
     """The manifest of what was exported, without versions and files.
 
@@ -35,6 +37,7 @@ def describe(
         prediction_type: What it predicts, in diffusers' words.
         labels: Its class labels, if a runtime draws them.
         pipeline: The pipeline that it was captured from.
+        branches: Those of the model's code on values, of which the graph has one side.
     """
     seen = {record.shape[0] for record in graph.verification}
     border = captured.border
@@ -44,7 +47,7 @@ def describe(
         model=model,
         component=captured.component,
         denoiser_class=type(captured.denoiser).__name__,
-        denoiser_config=_to_json(captured.denoiser.config),
+        denoiser_config=_to_json(getattr(captured.denoiser, "config", {})),
         weights_sha256=weights,
         prediction_type=prediction_type,
         inputs=captured.inputs,
@@ -68,6 +71,8 @@ def describe(
         relations=rules.relations,
         adapters=read_adapters(captured.denoiser),
         adapters_sha256=adapters,
+        layout=captured.layout,
+        branches=tuple(branches),
     )
 
 

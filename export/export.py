@@ -1,5 +1,8 @@
 """From a diffusers model to a verified bundle and its engines."""
 
+import contextlib
+import logging
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,17 +22,20 @@ from zeus_trt.export.labels import choose_labels
 from zeus_trt.export.loading import is_pipeline, load_pipeline
 from zeus_trt.export.precision import cast_capture, check_precision
 from zeus_trt.export.profile import SizeRange
-from zeus_trt.export.relaxation import relax
-from zeus_trt.export.runs import Settings
+from zeus_trt.export.relaxation import leave_special, relax
+from zeus_trt.export.runs import Network, Settings
 from zeus_trt.export.settings import choose_settings
 from zeus_trt.export.tensorrt import Progress
 from zeus_trt.export.verification import choose_trace, verify_graph
+from zeus_trt.runtime.bundle.branch import Branch
 from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.bundle.engine_record import EngineRecord
-from zeus_trt.runtime.bundle.manifest import Graph, Labels, Manifest, graph_name
+from zeus_trt.runtime.bundle.manifest import NETWORKS, Graph, Labels, Manifest, Verification, graph_name
 from zeus_trt.runtime.bundle.precision import Precision
+from zeus_trt.runtime.bundle.size_rules import SizeRules
 
 GRAPH_ITSELF = "onnxruntime"
+_log = logging.getLogger("zeus_trt")
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,8 @@ class ExportOptions:
     """How a model is exported.
 
     Args:
-        component: The denoiser's name; needed where the pipeline has two.
+        component: The denoiser's name; needed where the pipeline has two. What is named is exported alone: a denoiser
+            without the networks beside it, or a network such as ``controlnet``.
         settings: How to run the pipeline and what to vary; found by ``choose_settings`` by default.
         unseen: Changes of the base setting to verify at, to sizes that the capture never saw.
         sizes: Heights and widths in pixels to capture and verify at, where ``settings`` are not given.
@@ -106,13 +113,9 @@ def export_model(model: Any, output: str | Path, **options: Any) -> Bundle:
     source = _capture(model, asked)
     check_precision(source.captured.denoiser, asked.precision, asked.force)
     with open_folder(Path(output), asked.overwrite) as folder:
-        try:
-            manifest = _write(source, asked, folder)
-        except Untraceable:
-            if not source.captured.has_batch:
-                raise
-            manifest = _write(_take_one_row(source), asked, folder)
-        sealed = seal(manifest, folder)
+        beside = source.captured.beside if asked.component is None else ()
+        networks = tuple(name for name in beside if _write_network(source, name, asked, folder / NETWORKS / name))
+        sealed = seal(replace(_write(source, asked, folder), networks=networks), folder)
     return Bundle(Path(output), sealed)
 
 
@@ -142,9 +145,12 @@ def export_with_engines(
     for backend in engines:
         check_backend(backend, gpu)
     bundle = export_model(model, output, **options)
-    build = partial(build_engine, bundle, gpu=gpu, ranges=ranges, on_progress=on_progress, say=say)
-    trace = choose_trace(bundle, model, options.get("arguments"))
-    return bundle, tuple(build(backend, trace=trace) for backend in engines)
+    build = partial(build_engine, gpu=gpu, ranges=ranges, on_progress=on_progress, say=say)
+    all_of_it = [bundle, *map(bundle.open_network, bundle.manifest.networks)]
+    traces = [choose_trace(one, model, options.get("arguments")) for one in all_of_it]
+    return bundle, tuple(
+        build(one, backend, trace=trace) for one, trace in zip(all_of_it, traces, strict=True) for backend in engines
+    )
 
 
 def _capture(model: Any, asked: ExportOptions) -> _Source:
@@ -161,28 +167,72 @@ def _capture(model: Any, asked: ExportOptions) -> _Source:
     return _Source(name, pipeline, settings, unseen, capture(pipeline, settings, asked.component), labels)
 
 
-def _take_one_row(source: _Source) -> _Source:
-    """The same with a graph of one row, for code that goes through the rows one by one in Python."""
-    one = capture(source.pipeline, source.settings, source.captured.component, is_one=True)
-    return replace(source, captured=one)
+def _write_network(source: _Source, name: str, asked: ExportOptions, folder: Path) -> bool:
+    """Writes the bundle of a network that the denoiser reads; without one it warns, and returns False."""
+    try:
+        captured = capture(source.pipeline, source.settings, name, network=Network())
+        own = replace(asked, steps=(), keep_fp32=())
+        seal(_write(replace(source, captured=captured), own, folder), folder)
+    except ZeusError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        _log.warning("%s: runs in torch at full steps, since it does not export (%s)", name, error)
+        return False
+    return True
 
 
 def _write(source: _Source, asked: ExportOptions, folder: Path) -> Manifest:
+    """Writes the graph and the solvers in the first way that the code of the denoiser allows."""
+    captured, again = source.captured, partial(capture, source.pipeline, source.settings, source.captured.component)
+    fixed = Network(takes_numbers=False) if captured.layout else None
+    ways: list[Callable[[], Capture]] = [lambda: captured]
+    if captured.takes_numbers:
+        ways.append(partial(again, network=fixed))
+    if captured.has_batch:  # for code that goes through the rows one by one in Python
+        ways.append(partial(again, is_one=True, network=fixed))
+    for way in ways[:-1]:
+        with contextlib.suppress(Untraceable):
+            return _write_bundle(replace(source, captured=way()), asked, folder)
+    return _write_bundle(replace(source, captured=ways[-1]()), asked, folder)
+
+
+def _write_bundle(source: _Source, asked: ExportOptions, folder: Path) -> Manifest:
     """Writes the graph and the solvers, and verifies the graph; returns the manifest without versions and files."""
-    pipeline, settings, captured = source.pipeline, source.settings, source.captured
-    precision, keep = asked.precision, asked.keep_fp32
-    cast, onnx = cast_capture(captured, precision, keep), folder / graph_name(precision)
-    rules = export_capture(cast, onnx)
-    verify = partial(verify_graph, captured, onnx, precision=precision, keep_fp32=keep, tolerance=asked.tolerance)
-    changes = [{"height": high, "width": wide} for high, wide in asked.sizes[1:]]
-    for case in list_cases(captured, pipeline, settings, changes, batches=()):
-        rules.check(case.inputs)  # a size that was asked for is not left out without a word
-    records = verify(list_all_cases(captured, pipeline, settings, source.unseen, rules))
-    rules, more = relax(rules, captured, pipeline, settings, verify)
-    write_metadata(onnx, rules, precision)
+    pipeline, onnx = source.pipeline, folder / graph_name(asked.precision)
+    made = _write_graph(source, asked, onnx)
+    write_metadata(onnx, made.rules, asked.precision)
     write_solvers(pipeline.scheduler, asked.steps, folder)
     return describe(
-        cast, rules, Graph(Precision(precision), tuple(keep), records + more), model=source.name, labels=source.labels,
+        made.captured, made.rules, Graph(Precision(asked.precision), tuple(asked.keep_fp32), made.records),
+        model=source.name, labels=source.labels, pipeline=pipeline, branches=made.branches,
         prediction_type=pipeline.scheduler.config.get("prediction_type", "flow_prediction"),  # flow has no such key
-        pipeline=pipeline,
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Written:
+    """What a graph was traced of, what it asks of its sizes and values, and how it was verified."""
+
+    captured: Capture
+    rules: SizeRules
+    branches: tuple[Branch, ...]
+    records: tuple[Verification, ...]
+
+
+def _write_graph(source: _Source, asked: ExportOptions, onnx: Path, base: Capture | None = None) -> _Written:
+    """Writes a graph, traced at ``base`` where that is given."""
+    pipeline, settings, captured = source.pipeline, source.settings, source.captured
+    precision, keep = asked.precision, asked.keep_fp32
+    cast = cast_capture(base or captured, precision, keep)
+    rules, branches = export_capture(cast, onnx)
+    if base is None and (other := leave_special(captured, rules, pipeline, settings)):
+        try:
+            return _write_graph(source, asked, onnx, other)
+        except ZeusError:
+            export_capture(cast, onnx)  # a graph for the special sizes is better than none
+    verify = partial(verify_graph, captured, onnx, precision=precision, keep_fp32=keep, tolerance=asked.tolerance)
+    records = verify(list_all_cases(captured, pipeline, settings, source.unseen, rules))
+    rules, more = relax(rules, captured, pipeline, settings, verify)
+    changes = [{"height": high, "width": wide} for high, wide in asked.sizes[1:]]
+    for case in list_cases(captured, pipeline, settings, [{}, *changes] if base else changes, batches=()):
+        rules.check(case.inputs)  # a size that was asked for is not left out without a word
+    return _Written(cast, rules, branches, records + more)

@@ -8,14 +8,16 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.adapters import fuse_adapters
+from zeus_trt.export.branches import Branches, describe_branches, find_origin, note_answers
 from zeus_trt.export.capture import Capture
 from zeus_trt.export.graph import quiet, write_graph
 from zeus_trt.export.limits import read_rules, tie_sizes
 from zeus_trt.export.open_sizes import keep_sizes_open
 from zeus_trt.export.parameters import map_parameters, write_parameters
+from zeus_trt.export.selections import Selections
 from zeus_trt.export.shallow_copy import shallow_copy
+from zeus_trt.runtime.bundle.branch import Branch
 from zeus_trt.runtime.bundle.size_rules import SizeRules
-from zeus_trt.runtime.pipelines.rows import stack_rows
 
 
 class Untraceable(ZeusError):
@@ -27,19 +29,24 @@ class FlatDenoiser(torch.nn.Module):
 
     It takes the solver's latents and timestep, and calls a shallow copy of the user's module, in eval mode, with the
     captured constants.
+
+    Args:
+        captured: What was captured.
+        branches: Answers the branches of the denoiser's code; NaN is returned where an input asks for another answer.
     """
 
-    def __init__(self, captured: Capture):
+    def __init__(self, captured: Capture, branches: Branches | None = None):
         super().__init__()
         self.denoiser = shallow_copy(captured.denoiser).eval()
-        self._captured = captured
+        self._captured, self._branches = captured, branches or Branches()
 
     def forward(self, *values: torch.Tensor | int) -> torch.Tensor:
         tie_sizes(self._captured, values)
-        return self._captured.border.leave(stack_rows(self.denoiser(**self._captured.nest(values))[0]))
+        self._branches.begin()
+        return self._branches.poison(self._captured.leave(self.denoiser(**self._captured.nest(values))))
 
 
-def export_capture(captured: Capture, path: Path) -> SizeRules:
+def export_capture(captured: Capture, path: Path) -> tuple[SizeRules, tuple[Branch, ...]]:
     """Writes ``path``, its weights ``path.data``, and which of them holds which parameter: ``parameters.json``.
 
     Every axis that moved is dynamic, and named by its symbol.
@@ -52,25 +59,41 @@ def export_capture(captured: Capture, path: Path) -> SizeRules:
             of shape (). The output is ``model_output``.
 
     Returns:
-        What the graph asks of its sizes.
+        What the graph asks of its sizes, and the branches of the model's code on values.
 
     Raises:
         ZeusError: The model's code fixes a size that moved, or asks of the sizes what no manifest can hold.
     """
-    program = trace_flat(captured)
+    program, branches = _trace(captured)
     names = [spec.name for spec in captured.inputs]
     path.parent.mkdir(parents=True, exist_ok=True)
     graph = write_graph(program, names, [*(spec.axes for spec in captured.inputs), captured.output_axes], path)
     write_parameters(map_parameters(program, graph, "denoiser."), path.with_name("parameters.json"))
-    return read_rules(captured, program)
+    return read_rules(captured, program), branches
 
 
 def trace_flat(captured: Capture) -> torch.export.ExportedProgram:
     """The flat denoiser, its adapters fused, as an exported program with dynamic axes.
 
     Raises:
-        Untraceable: The model's code fixes a size that moved.
+        Untraceable: The model's code fixes a size that moved, or branches on what changes with the step.
     """
+    return _trace(captured)[0]
+
+
+def _trace(captured: Capture) -> tuple[torch.export.ExportedProgram, tuple[Branch, ...]]:
+    branches = Branches([])
+    try:
+        program = _try_trace(captured, branches)
+    except Untraceable:
+        if not branches.is_missing:
+            raise
+        branches = Branches(note_answers(FlatDenoiser(captured), captured.examples))
+        program = _try_trace(captured, branches)
+    return program, describe_branches(program, [spec.name for spec in captured.inputs], branches.answers)
+
+
+def _try_trace(captured: Capture, branches: Branches) -> torch.export.ExportedProgram:
     dynamic = torch.export.Dim.DYNAMIC  # a named Dim would be specialised in silence where the model fixes it
     shapes = tuple(
         dynamic if spec.value else {axis: dynamic for axis, size in enumerate(spec.axes) if isinstance(size, str)}
@@ -78,8 +101,8 @@ def trace_flat(captured: Capture) -> torch.export.ExportedProgram:
     )
     try:
         with torch.no_grad(), quiet():
-            flat = FlatDenoiser(replace(captured, denoiser=fuse_adapters(captured.denoiser)))
-            with keep_sizes_open(flat.denoiser):
+            flat = FlatDenoiser(replace(captured, denoiser=fuse_adapters(captured.denoiser)), branches)
+            with keep_sizes_open(flat.denoiser), Selections(), branches:
                 return torch.export.export(flat, captured.examples, dynamic_shapes=(shapes,), strict=False)
     except Exception as error:  # torch and the model's own code each raise theirs
         kind = type(captured.denoiser).__name__
@@ -89,8 +112,9 @@ def trace_flat(captured: Capture) -> torch.export.ExportedProgram:
                 "tensors and their sizes alone. Capture it with settings that do not vary that, or change the model's "
                 "code."
             ) from error
+        where = f" at {origin}" if (origin := find_origin(error)) else ""
         raise Untraceable(
-            f"denoiser: got {kind}, which torch cannot trace{_name_open(captured, error)} "
+            f"denoiser: got {kind}, which torch cannot trace{where}{_name_open(captured, error)} "
             f"({_say(error)}); expected code that computes with tensors and their sizes alone. Vary fewer settings, or "
             "report the model."
         ) from error

@@ -24,12 +24,15 @@ def tie_sizes(captured: Capture, values: Sequence[Any]) -> None:
     for name, size in _list_sizes(captured, values):
         torch._check(size == sizes.setdefault(name, size))
     for symbol in captured.symbols:
-        if symbol.factors and symbol.name in sizes:
+        if symbol.factors and sizes.keys() >= {*symbol.factors}:
             scale = Fraction(symbol.scale)
             whole = scale.numerator
             for factor in symbol.factors:
                 whole = whole * sizes[factor]
-            torch._check(sizes[symbol.name] * scale.denominator == whole)
+            if symbol.name in sizes:
+                torch._check(sizes[symbol.name] * scale.denominator == whole)
+            elif scale.denominator > 1:  # a size of outputs alone
+                torch._check(whole % scale.denominator == 0)
 
 
 def read_rules(captured: Capture, program: torch.export.ExportedProgram) -> SizeRules:

@@ -3,51 +3,115 @@
 import builtins
 import functools
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
-from unittest import mock
 
 import torch
 from torch.overrides import TorchFunctionMode
 
+_LOCK = threading.RLock()
+_THREAD = threading.local()  # is_tracing: whether this thread is inside a block
+
 
 @contextmanager
 def keep_sizes_open(model: torch.nn.Module) -> Iterator[None]:
-    """Within the block, ``int``, ``len``, ``max`` and ``min`` in the model's files return sizes that stay open.
+    """Within the block, ``int``, ``float``, ``len``, ``max``, ``min`` and ``set`` in the model's files keep sizes open.
 
-    Python makes a number of a size otherwise, or branches on it, and the traced program is that of the number. For
-    anything but the sizes of a trace they return what they always do, so that the same files may run elsewhere at the
-    same time. A size that is open may also be in a set, and torch makes tensors of it.
+    Python makes a number of a size otherwise, or branches on it, and the traced program is that of the number. The
+    files have these names for the time of the block; a name that a file defines itself is left alone, and so is torch.
+    Functions with an ``lru_cache`` run without it, so that nothing of a trace stays in a cache. All of this acts on
+    the sizes of a trace in this thread: other threads may run the same files. One block is open at a time; another
+    thread waits for it. Torch makes tensors of sizes that are open.
 
     Args:
         model: What is traced.
     """
-    files = {sys.modules[type(part).__module__] for part in model.modules()}
-    own = {"int": _Int, "len": _measure, "max": _choose("max", torch.sym_max), "min": _choose("min", torch.sym_min)}
-    with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(torch.SymInt, "__hash__", _hash))  # equality decides
+    own = {
+        "int": _Int, "float": _Float, "len": _measure, "set": _Set, "max": _choose("max", torch.sym_max),
+        "min": _choose("min", torch.sym_min),
+    }  # fmt: skip
+    kinds = {kind for part in model.modules() for kind in type(part).__mro__ if _is_own(kind)}
+    files = [sys.modules[name] for name in {kind.__module__ for kind in kinds} & sys.modules.keys()]
+    with _LOCK, ExitStack() as stack:
+        stack.callback(setattr, _THREAD, "is_tracing", _is_tracing())
         for file in files:
-            if not file.__name__.startswith("torch."):
-                stack.enter_context(mock.patch.dict(vars(file), own))
+            for name in own.keys() - vars(file).keys():
+                stack.callback(delattr, file, name)
+                setattr(file, name, own[name])
+        for owner in (*files, *kinds):
+            for name, value in [*vars(owner).items()]:
+                if isinstance(value, functools._lru_cache_wrapper):
+                    stack.callback(setattr, owner, name, value)
+                    setattr(owner, name, _skip_cache(value))
+        _THREAD.is_tracing = True
         stack.enter_context(_Functions())
         yield
 
 
-def _hash(size: torch.SymInt) -> int:
-    return 0
+def _is_own(kind: type) -> bool:
+    """Whether a class is a module's, and none of torch."""
+    return issubclass(kind, torch.nn.Module) and not kind.__module__.startswith("torch.")
 
 
-class _IntType(type):
+def _is_tracing() -> bool:
+    return getattr(_THREAD, "is_tracing", False)
+
+
+def _is_open(value: object) -> bool:
+    """Whether it is a size of a trace in this thread."""
+    return isinstance(value, torch.SymInt) and _is_tracing()
+
+
+def _skip_cache(cached: Any) -> Callable[..., Any]:
+    """A function with a cache as one that does without it while its thread traces."""
+
+    @functools.wraps(cached)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return (cached.__wrapped__ if _is_tracing() else cached)(*args, **kwargs)
+
+    for name in ("cache_info", "cache_clear", "cache_parameters"):
+        setattr(call, name, getattr(cached, name))
+    return call
+
+
+class _OpenType(type):
+    """The type of stand-ins for the built-in types that are their bases."""
+
     def __instancecheck__(cls, value: object) -> bool:
-        return isinstance(value, int | torch.SymInt)
+        return isinstance(value, cls.__base__) or (cls is _Int and _is_open(value))
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        return args[0] if args and isinstance(args[0], torch.SymInt) else int(*args, **kwargs)
+        kept = cls.keep(args[0]) if args else None
+        return cls.__base__(*args, **kwargs) if kept is None else kept
 
 
-class _Int(int, metaclass=_IntType):
+class _Int(int, metaclass=_OpenType):
     """``int``, but for a size that is open: that stays one."""
+
+    @staticmethod
+    def keep(value: Any) -> Any:
+        return value if _is_open(value) else None
+
+
+class _Float(float, metaclass=_OpenType):
+    """``float``, which keeps a size open too."""
+
+    @staticmethod
+    def keep(value: Any) -> Any:
+        return torch.sym_float(value) if _is_open(value) else None
+
+
+class _Set(set, metaclass=_OpenType):
+    """``set``, which is a list where there are sizes that are open: these have no hash."""
+
+    @staticmethod
+    def keep(values: Any) -> Any:
+        values = [*values]
+        if not any(map(_is_open, values)):
+            return set(values)
+        return functools.reduce(lambda kept, value: kept if value in kept else [*kept, value], values, [])
 
 
 def _measure(value: Any) -> Any:
@@ -60,7 +124,7 @@ def _choose(name: str, of_sizes: Callable[..., Any]) -> Callable[..., Any]:
 
     def choose(*args: Any, **kwargs: Any) -> Any:
         values = args if len(args) > 1 else args[0]
-        if not kwargs and isinstance(values, list | tuple) and any(isinstance(each, torch.SymInt) for each in values):
+        if not kwargs and isinstance(values, list | tuple) and any(map(_is_open, values)):
             return functools.reduce(of_sizes, values)
         return getattr(builtins, name)(*args, **kwargs)  # torch has its own while it traces
 
@@ -73,9 +137,9 @@ class _Functions(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
         if func is torch._C._nn.pad_sequence:
             func = _pad
-        elif func in (torch.tensor, torch.as_tensor) and isinstance(args[0], torch.SymInt):
+        elif func in (torch.tensor, torch.as_tensor) and _is_open(args[0]):
             func = _make_tensor
-        elif func is torch.linspace and len(args) > 2 and isinstance(args[2], torch.SymInt):
+        elif func is torch.linspace and len(args) > 2 and _is_open(args[2]):
             func = _space
         return func(*args, **(kwargs or {}))
 

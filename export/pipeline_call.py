@@ -72,7 +72,8 @@ class PipelineCall:
         made = {name: make(kind, name, size, self.form, shape) for name, kind in self.kinds.items()}
         passed = {name: value for name, value in setting.items() if name in takes}
         if "num_inference_steps" in takes:
-            passed["num_inference_steps"] = _count_steps(takes, self.given)
+            passed["num_inference_steps"] = steps = _count_steps(takes, self.given)
+            passed |= _cut_schedules(takes, steps)
         if "max_area" in takes:
             passed["max_area"] = size.height * size.width  # FLUX Kontext takes the sizes for an aspect ratio alone
         given = {name: _fit(name, value, size, self.form) for name, value in self.given.items()}
@@ -212,6 +213,13 @@ def _count_steps(takes: Mapping[str, inspect.Parameter], given: Mapping[str, Any
     parameter = takes.get("strength")
     strength = given.get("strength", parameter.default if parameter else 1.0)
     return STEPS if not isinstance(strength, float) or strength <= 0 else math.ceil((STEPS + 1) / min(strength, 1.0))
+
+
+def _cut_schedules(takes: Mapping[str, inspect.Parameter], steps: int) -> dict[str, Any]:
+    """The defaults that hold a value for each of the default steps, cut to fewer steps."""
+    full = takes["num_inference_steps"].default
+    sequences = {p.name: p.default for p in takes.values() if isinstance(p.default, list | tuple)}
+    return {name: values[:steps] for name, values in sequences.items() if len(values) == full and steps <= full}
 
 
 def _fit(name: str, value: Any, size: Size, form: str) -> Any:

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.shape_probe import ShapeProbe
 from zeus_trt.runtime.pipelines.arguments import bind
-from zeus_trt.runtime.pipelines.denoisers import check_single
+from zeus_trt.runtime.pipelines.denoisers import check_single, find_denoisers
 from zeus_trt.runtime.pipelines.proxy import Proxy
 from zeus_trt.runtime.pipelines.side_effects import unwrap
 from zeus_trt.runtime.pipelines.stand_in import is_stand_in
@@ -28,6 +28,7 @@ class Call:
         step: Calls of ``scheduler.step`` before it: the index of the step it belongs to.
         branch: Calls before it in the same step, such as 1 for the second branch of guidance.
         output_shape: Shape of the first output of the denoiser; of a list with a tensor per row, that of all rows.
+        answer: All that it answered, with tensors on the ``meta`` device.
         time: The timestep that ``scheduler.step`` received in this step; None if the pipeline did not reach it.
     """
 
@@ -35,6 +36,7 @@ class Call:
     step: int
     branch: int
     output_shape: tuple[int, ...]
+    answer: Any = None
     time: float | None = None
 
 
@@ -96,17 +98,24 @@ class Recorder(Probing):
     def __init__(self, pipeline: Any, component: str, steps: int, probe: ShapeProbe | None = None):
         denoiser = find_denoiser(pipeline, component)
         self.calls: list[Call] = []
-        self._wanted, self._probe = steps, probe or ShapeProbe(denoiser)
+        self._wanted, self._denoiser = steps, denoiser
+        self._probes = {id(denoiser): probe or ShapeProbe(denoiser)}
         self._step = self._branch = 0
-        super().__init__(pipeline, {component: denoiser})
+        super().__init__(pipeline, {**find_denoisers(pipeline), component: denoiser})
 
     def answer(self, name: str, module: Any, *args: Any, **kwargs: Any) -> Any:
-        """Notes a call of the denoiser, and answers it with noise."""
+        """Notes a call of the denoiser, and answers it with noise, and those of networks that run after it."""
+        if module is not self._denoiser:
+            if not self._branch:  # the denoiser may read what it answers
+                return module(*args, **kwargs)
+            if id(module) not in self._probes:
+                self._probes[id(module)] = ShapeProbe(module)
+            return self._probes[id(module)](self.bind(module, *args, **kwargs))
         arguments = self.bind(module, *args, **kwargs)
         copies = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone(), arguments)
-        answer = self._probe(arguments)
-        shape = _measure_output(answer)
-        self.calls.append(Call(copies, self._step, self._branch, shape))
+        answer = self._probes[id(module)](arguments)
+        shapes = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to("meta"), answer)
+        self.calls.append(Call(copies, self._step, self._branch, _measure_output(answer), shapes))
         self._branch += 1
         return answer
 

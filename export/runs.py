@@ -13,6 +13,7 @@ from zeus_trt.export.recorder import Call, record_calls
 from zeus_trt.export.shape_probe import ShapeProbe
 from zeus_trt.export.timestep import find_timestep_scale
 from zeus_trt.runtime.bundle.tensor_spec import OUTPUT_NAME
+from zeus_trt.runtime.pipelines.answers import list_tensors
 from zeus_trt.runtime.pipelines.arguments import Arguments, flatten
 from zeus_trt.runtime.pipelines.rows import Rows, count_rows
 
@@ -41,12 +42,23 @@ class Settings:
 
 
 @dataclass(frozen=True)
+class Network:
+    """A network beside the denoiser, which the denoiser reads: all that it answers counts.
+
+    Args:
+        takes_numbers: Whether floating-point numbers among its arguments are inputs, such as the scale of a ControlNet.
+    """
+
+    takes_numbers: bool = True
+
+
+@dataclass(frozen=True)
 class Run:
     """What one run passed to the denoiser.
 
     Args:
         arguments: Of the first call.
-        output_shape: Of the first call.
+        outputs: Shapes of the first call's outputs, by name.
         changing: The leaves that change from one step to the next: name -> shape of the leading part that does.
         scales: Of each of those what the solver's timesteps are multiplied with to get it; None if it is no multiple.
         calls_per_step: 2 where each branch of guidance is a separate call.
@@ -54,7 +66,7 @@ class Run:
     """
 
     arguments: Arguments
-    output_shape: tuple[int, ...]
+    outputs: Mapping[str, tuple[int, ...]]
     changing: Mapping[str, tuple[int, ...]]
     scales: Mapping[str, float | None]
     calls_per_step: int
@@ -78,18 +90,18 @@ def record(
         return record_calls(pipeline, component, lambda proxy: settings.run(proxy, **setting), probe=probe)
 
 
-def summarize(calls: Sequence[Call], rows: Rows, row: int = 0) -> Run:
+def summarize(calls: Sequence[Call], rows: Rows, network: "Network | None" = None) -> Run:
     """What the calls of one run passed.
 
     Args:
         calls: What ``record`` returned.
         rows: What is taken of them.
-        row: Which row, where one is taken.
+        network: What to take of the calls of a network beside the denoiser; None for those of the denoiser.
 
     Raises:
         ZeusError: Calls that differ in their arguments or change one that is no tensor.
     """
-    flat = _flatten(calls, rows, row)
+    flat = _flatten(calls, rows, network)
     changing: dict[str, tuple[int, ...]] = {}
     for call, arguments in zip(calls, flat, strict=True):
         check_same(flat[0], arguments)
@@ -100,8 +112,16 @@ def summarize(calls: Sequence[Call], rows: Rows, row: int = 0) -> Run:
     times = [call.time for call in calls]
     scales = {name: find_timestep_scale(times, [arguments.leaves[name] for arguments in flat]) for name in changing}
     calls_per_step = sum(call.step == calls[0].step for call in calls)
-    shape = calls[0].output_shape
-    return Run(flat[0], (1, *shape[1:]) if rows.is_one else shape, changing, scales, calls_per_step, calls[0].arguments)
+    shapes = {OUTPUT_NAME: calls[0].output_shape}
+    if network:
+        shapes = {name: tuple(tensor.shape) for name, tensor in name_outputs(calls[0].answer).items()}
+    outputs = {name: (1, *shape[1:]) if rows.is_one else shape for name, shape in shapes.items()}
+    return Run(flat[0], outputs, changing, scales, calls_per_step, calls[0].arguments)
+
+
+def name_outputs(answer: Any) -> dict[str, torch.Tensor]:
+    """All tensors that a network answers, by the names of outputs."""
+    return {f"{OUTPUT_NAME}.{place}": tensor for place, tensor in enumerate(list_tensors(answer))}
 
 
 def find_rows(first: Sequence[Mapping[str, Any]]) -> Rows:
@@ -135,9 +155,9 @@ def take_one(rows: Rows, first: Sequence[Mapping[str, Any]], counts: Sequence[in
     return Rows(rows.lists, tensors, is_one=True)
 
 
-def _flatten(calls: Sequence[Call], rows: Rows, row: int) -> list[Arguments]:
+def _flatten(calls: Sequence[Call], rows: Rows, network: "Network | None") -> list[Arguments]:
     """The calls, each number that changes from step to step as a tensor of shape (): a timestep."""
-    flat = [rows.flatten(call.arguments, row) for call in calls]
+    flat = [rows.flatten(call.arguments) for call in calls]
     firsts = [flat[_find_first(calls, call)].leaves for call in calls]
     moving = {
         name
@@ -145,6 +165,8 @@ def _flatten(calls: Sequence[Call], rows: Rows, row: int) -> list[Arguments]:
         for name, leaf in arguments.leaves.items()
         if type(leaf) in (int, float) and type(first.get(name)) in (int, float) and first[name] != leaf
     }
+    if network and network.takes_numbers:
+        moving |= {name for name, leaf in flat[0].leaves.items() if type(leaf) is float}
     return [replace(each, leaves={**each.leaves, **_to_tensors(each.leaves, moving)}) for each in flat]
 
 
@@ -221,8 +243,10 @@ def measure(runs: Sequence[Run], integers: frozenset[str]) -> dict[Slot, list[in
             sizes |= {(name, axis): list(moving) for axis, moving in enumerate(zip(*shapes, strict=True))}
         elif name in integers:
             sizes[name, None] = [run.arguments.leaves[name] for run in runs]
-    shapes = [run.output_shape for run in runs]
-    return sizes | {(OUTPUT_NAME, axis): list(moving) for axis, moving in enumerate(zip(*shapes, strict=True))}
+    for name in runs[0].outputs:
+        shapes = [run.outputs[name] for run in runs]
+        sizes |= {(name, axis): list(moving) for axis, moving in enumerate(zip(*shapes, strict=True))}
+    return sizes
 
 
 def equal(one: Any, other: Any) -> bool:

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from zeus_trt.errors import ZeusError
@@ -11,6 +12,7 @@ from zeus_trt.export.pipeline_call import PER_PROMPT, SEED, MissingArgument, Pip
 from zeus_trt.export.recorder import check_pipeline
 from zeus_trt.export.runs import Settings
 
+_OUTPUTS = ("latent", "pt", "np")  # not every pipeline returns latents
 _TEXT_LENGTHS = ("max_sequence_length",)
 _RESIZES = ("use_resolution_binning", "_auto_resize")  # each replaces the sizes that are asked for
 _SECONDS = ("audio_length_in_s", "audio_end_in_s")
@@ -108,16 +110,25 @@ def _choose_base(
     asked: Mapping[str, int],
 ) -> tuple[tuple[dict[str, Any], dict[str, Any]], PipelineCall]:
     """The settings at the first of ``sizes`` that the pipeline runs at, and what makes them three rows."""
-    for height, width in sizes:
-        base = {**fixed, "height": height, "width": width, **asked}
+    failure = None
+    outputs = [{"output_type": name} for name in _OUTPUTS] if "output_type" in fixed else [{}]
+    for (height, width), output in product(sizes, outputs):
+        if failure and output != outputs[0] and not _is_of_output(failure):
+            continue
+        base = {**fixed, **output, "height": height, "width": width, **asked}
         try:
             (rows, varied), call = _choose_rows(pipeline, base, dict(given))
-        except MissingArgument:
-            if (height, width) == sizes[-1]:
-                raise
+        except MissingArgument as error:
+            failure = error
             continue
         return ({**base, **rows}, varied), call
-    raise AssertionError("no size")
+    assert failure is not None
+    raise failure
+
+
+def _is_of_output(failure: MissingArgument) -> bool:
+    """Whether a pipeline may run with another output: it names the argument, or leaves a name of its own unset."""
+    return "output_type" in str(failure) or isinstance(failure.__cause__, UnboundLocalError)
 
 
 def _choose_rows(

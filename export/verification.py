@@ -11,11 +11,13 @@ from zeus_trt.errors import ZeusError, say_cause
 from zeus_trt.export.agreement import Case, compare, list_all_cases, list_cases
 from zeus_trt.export.capture import Capture, capture
 from zeus_trt.export.flat import FlatDenoiser, trace_flat
+from zeus_trt.export.limits import read_rules
 from zeus_trt.export.loading import load_pipeline
 from zeus_trt.export.overflow import find_blocks_to_keep, find_nonfinite
 from zeus_trt.export.plain_files import without_links
 from zeus_trt.export.precision import TOLERANCES, cast_capture, cast_inputs, cast_module
-from zeus_trt.export.runs import Settings
+from zeus_trt.export.relaxation import is_special, leave_special
+from zeus_trt.export.runs import Network, Settings
 from zeus_trt.export.settings import check_sized, choose_settings
 from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.bundle.manifest import Manifest, Verification
@@ -56,7 +58,7 @@ def verify_graph(
     eager = cast_module(captured.denoiser, torch.float32)
     if precision not in _HALVES:
         backend = "onnxruntime" if precision == Precision.FP32 else f"onnxruntime:{precision}"
-        return compare(eager, OnnxRuntimeEngine(onnx), cases, backend, tolerance, leave=captured.border.leave)
+        return compare(eager, OnnxRuntimeEngine(onnx), cases, backend, tolerance, leave=captured.leave)
     cast = cast_capture(captured, precision, keep_fp32)
     flat = FlatDenoiser(cast)
 
@@ -67,7 +69,7 @@ def verify_graph(
     def explain(case: Case) -> str:
         return _explain(captured, cast, keep_fp32, case, precision)
 
-    check = partial(compare, eager, cases=cases, tolerance=tolerance, explain=explain, leave=captured.border.leave)
+    check = partial(compare, eager, cases=cases, tolerance=tolerance, explain=explain, leave=captured.leave)
     records = check(engine=run_twin, backend=f"eager-{precision}")
     if precision == "bf16":
         _parse(onnx)
@@ -140,16 +142,22 @@ def choose_trace(
     def trace() -> torch.export.ExportedProgram:
         manifest = (bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)).manifest
         pipeline = load_pipeline(model) if isinstance(model, str | Path) else model
-        captured = _capture_again(manifest, pipeline, choose_settings(pipeline, arguments=arguments)[0])
+        settings, _ = choose_settings(pipeline, arguments=arguments)
+        captured = _capture_again(manifest, pipeline, settings)
         graph = manifest.find_graph()
-        return trace_flat(cast_capture(captured, graph.precision, graph.keep_fp32))
+        cast = partial(cast_capture, precision=graph.precision, keep_fp32=graph.keep_fp32)
+        program = trace_flat(cast(captured))
+        other = leave_special(captured, read_rules(captured, program), pipeline, settings)
+        return trace_flat(cast(other)) if other and not any(map(is_special, manifest.relations)) else program
 
     return trace
 
 
 def _capture_again(manifest: Manifest, pipeline: Any, settings: Settings) -> Capture:
     """The call that a bundle was exported from; a model with other weights or inputs is refused."""
-    captured = capture(pipeline, settings, manifest.component, is_one=manifest.latents.axes[:1] == (1,))
+    network = Network(not any(isinstance(value, float) for value in manifest.constants.values()))
+    is_one = manifest.latents.axes[:1] == (1,)
+    captured = capture(pipeline, settings, manifest.component, is_one, network if manifest.layout else None)
     digest = digest_weights(captured.denoiser, manifest.graphs[0])[0]
     if digest != manifest.weights_sha256:
         raise ZeusError(

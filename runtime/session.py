@@ -34,7 +34,7 @@ __all__ = ["Report", "Result", "Session"]
 class Session:
     """An engine and the solver of a bundle; trajectories share nothing but these, and may run in any threads.
 
-    ``backend_reason`` says why this engine runs.
+    ``backend_reason`` says why this engine runs, and ``options`` how another is opened.
 
     Args:
         bundle: A folder written by ``zeus-trt export``, or an opened ``Bundle``.
@@ -72,7 +72,8 @@ class Session:
         if engine is not None:
             check_given(engine, self.bundle, backend, options.get("cuda_graph"), precision, device)
         given = getattr(engine, "backend", None)
-        self._open = partial(choose_engine, backend=given if given in BACKENDS else backend, device=device, **options)
+        self.options = {"backend": given if given in BACKENDS else backend, "device": device, **options}
+        self._open = partial(choose_engine, **self.options)
         inspect.signature(self._open).bind(self.bundle)  # refuses other options
         self._lock = threading.Lock()
         self._quantized = engine.quantized if isinstance(engine, EnginePair) else None
@@ -131,9 +132,7 @@ class Session:
     def compare(
         self, conditioning: Mapping[str, torch.Tensor] | None = None, **settings: Any
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Runs every step by the full engine, and yields its output and the quantized one's at the same latents.
-
-        Both are after guidance, (batch, ...).
+        """Runs every step by the full engine; yields its output and the quantized one's, (batch, ...), after guidance.
 
         Args:
             conditioning: Constant inputs of the denoiser by name, each (batch, ...).

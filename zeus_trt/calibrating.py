@@ -1,7 +1,7 @@
 """Calibration in one call."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +49,7 @@ def run_calibration(
     output: str | os.PathLike | None,
     goal: "Goal | None" = None,
     check: str | os.PathLike | None = None,
+    check_guidance: Sequence[float] = (),
     say: Callable[[str], Any] = lambda text: None,
     **options: Any,
 ) -> Any:
@@ -61,17 +62,19 @@ def run_calibration(
         output: The file of the result: a .json of a plan, a .csv of many, beside which the plot goes.
         goal: What the plan has to reach.
         check: The file of a plan to measure.
+        check_guidance: Guidance scales to measure it at, instead of one.
         say: Called with a sentence on the recorded trajectories.
         **options: As in ``open_task``.
 
     Returns:
-        A ``CalibratedPlan``; of many budgets a ``Pareto``.
+        A ``CalibratedPlan``; of many budgets a ``Pareto``; of many guidance scales a ``Transfer``.
 
     Raises:
         ZeusError: A place that cannot be written, an impossible goal, or a model that does not open.
     """
     from zeus_trt.calibration.goals import check_plan, reach
     from zeus_trt.calibration.pareto import trace_pareto
+    from zeus_trt.calibration.transfer import measure_transfer
     from zeus_trt.export.folder import add_plans
     from zeus_trt.runtime.menu import FOLDER
     from zeus_trt.zeus_graph import json_file
@@ -80,10 +83,19 @@ def run_calibration(
     place = None if output is None else Path(output)
     if place:
         _prepare(place, is_curve=goal is None and check is None)
+    result: Any
+    if check and check_guidance:
+        result = measure_transfer(
+            lambda scale: open_task(model, **{**options, "guidance_scale": scale}),
+            CalibratedPlan.load(check),
+            check_guidance,
+        )
+        if place:
+            result.save(place)
+        return result
     task = open_task(model, keep_beside=None if check else place, **options)
     if task.trajectories and not check:
         say(f"trajectories are kept in {task.trajectories}: an interrupted calibration goes on from there")
-    result: Any
     if check:
         result = check_plan(task, CalibratedPlan.load(check))
     elif goal:

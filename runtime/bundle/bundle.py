@@ -11,7 +11,15 @@ from zeus_trt.errors import ZeusError, escape
 from zeus_trt.files import digest_file, recover
 from zeus_trt.runtime.bundle import adapter as adapters
 from zeus_trt.runtime.bundle.adapter import Adapter
-from zeus_trt.runtime.bundle.manifest import FILE_NAME, SCHEDULER_FILE, FileEntry, Graph, Manifest, solver_name
+from zeus_trt.runtime.bundle.manifest import (
+    FILE_NAME,
+    NETWORKS,
+    SCHEDULER_FILE,
+    FileEntry,
+    Graph,
+    Manifest,
+    solver_name,
+)
 from zeus_trt.runtime.bundle.mixture import Choice, Mixture, mix, read_choice
 from zeus_trt.runtime.bundle.onnx_references import list_references
 from zeus_trt.runtime.bundle.precision import Precision
@@ -116,7 +124,11 @@ class Bundle:
         """The manifest of what its engines compute: with its adapter among the active ones."""
         if (one := self.adapter) is None:
             return self.manifest
-        return replace(self.manifest, adapters=one.scales, adapters_sha256=one.sha256)
+        return replace(self.manifest, adapters={**one.scales}, adapters_sha256=one.sha256)
+
+    def open_network(self, name: str) -> "Bundle":
+        """The bundle of a network beside the denoiser, one of the manifest's ``networks``; errors as in ``open``."""
+        return Bundle.open(self._find(f"{NETWORKS}/{name}/{FILE_NAME}").parent)
 
     def find_quantized(self) -> Precision:
         """The precision of the graph that answers the ``Q`` steps of plans.
@@ -172,6 +184,7 @@ class Bundle:
             "inputs": [str(spec) for spec in manifest.inputs],
             "output": [str(manifest.output)],
             "adapters": [", ".join(self.adapters) or "none"],
+            "networks": [", ".join(manifest.networks) or "none"],
             "labels": [f"0..{manifest.labels.count - 1}, null {manifest.labels.null}" if manifest.labels else "none"],
             "error to eager": [_list_errors(graph) for graph in manifest.graphs],
             "made by": [", ".join(f"{name} {version}" for name, version in manifest.versions.items())],

@@ -9,6 +9,8 @@ from typing import Any
 
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError, escape
+from zeus_trt.runtime.bundle.branch import Branch
+from zeus_trt.runtime.bundle.layout import Layout
 from zeus_trt.runtime.bundle.manifest_check import check_manifest, check_sizes
 from zeus_trt.runtime.bundle.precision import FLOATS, QUANTIZED, Precision
 from zeus_trt.runtime.bundle.relation import Relation
@@ -18,6 +20,8 @@ FORMAT = 2
 DIGEST = "manifest_sha256"
 FILE_NAME = "manifest.json"
 SCHEDULER_FILE = "scheduler/scheduler_config.json"
+NETWORKS = "networks"
+"""Folder of the bundles of networks beside the denoiser."""
 
 _THING = "manifest"
 _ADVICE = "Export the model again."
@@ -149,7 +153,11 @@ class Manifest:
         relations: What the sizes must satisfy together, such as ``height > width`` where the model branches on it.
         adapters: The scale of each adapter that was active or fused in the exported denoiser, by name.
         adapters_sha256: Digest of the weights and scales of those that were active; empty without one.
-        files: Size and digest of every file of the export.
+        layout: How the output is cut into what the network answers, where it answers several tensors; None where the
+            output is what it answers.
+        networks: Networks that the denoiser reads at each step, which have bundles in this one.
+        branches: Conditions on values of which the graphs have one side: they return NaN where it is the other.
+        files: Size and digest of every file of the export, but for those bundles.
     """
 
     model: str
@@ -176,6 +184,9 @@ class Manifest:
     relations: tuple[Relation, ...] = ()
     adapters: dict[str, float] = field(default_factory=dict)
     adapters_sha256: str = ""
+    layout: Layout | None = None
+    networks: tuple[str, ...] = ()
+    branches: tuple[Branch, ...] = ()
     files: dict[str, FileEntry] = field(default_factory=dict)
 
     @property
@@ -240,7 +251,10 @@ class Manifest:
 
         The digest finds accidental changes. It is no signature: who changes the manifest can make another digest.
         """
-        return seal({"format": FORMAT, **asdict(self)})
+        content = asdict(self)
+        if not self.branches:
+            del content["branches"]  # most have none, and older readers refuse the name
+        return seal({"format": FORMAT, **content})
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Manifest":

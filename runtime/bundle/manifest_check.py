@@ -40,6 +40,10 @@ def check_manifest(manifest: Manifest) -> None:
     if not all(_DIGEST.fullmatch(digest) for digest in (manifest.weights_sha256, manifest.adapters_sha256)):
         raise ValueError("its weights_sha256 or adapters_sha256 is no digest")
     _check_symbols(manifest)
+    if manifest.layout and (not manifest.unsteppable or len(manifest.output.axes) != 2):
+        raise ValueError("it has a layout for an output that is no (rows, numbers), or that a solver steps")
+    if wrong := [name for name in manifest.networks if "/" in name or not is_plain_name(name)]:
+        raise ValueError(f"its networks have {wrong[0]!r}, which is no name of a folder")
     if wrong := [name for name in manifest.files if not is_plain_name(name)]:
         raise ValueError(f"its files have {wrong[0]!r}, which is no path inside the folder")
 
@@ -63,7 +67,7 @@ def _check_names(kind: str, names: Sequence[str]) -> None:
 
 def _check_symbols(manifest: Manifest) -> None:
     known = {symbol.name: symbol for symbol in manifest.symbols}
-    specs = (*manifest.inputs, manifest.output)
+    specs = (*manifest.inputs, manifest.output, *(manifest.layout.tensors if manifest.layout else ()))
     named = {name for spec in specs for name in (*spec.axes, spec.value)}
     named |= {factor for symbol in manifest.symbols for factor in symbol.factors}
     if unknown := sorted(name for name in named if isinstance(name, str) and name not in known):

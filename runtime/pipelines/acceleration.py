@@ -16,13 +16,13 @@ from zeus_trt.runtime.menu import refuse_floor
 from zeus_trt.runtime.pipelines.answers import list_tensors
 from zeus_trt.runtime.pipelines.arguments import bind
 from zeus_trt.runtime.pipelines.denoisers import check_single, find_denoisers, list_parts, may_denoise
-from zeus_trt.runtime.pipelines.engine_call import CheckedCall, EngineCall, choose_adapter
 from zeus_trt.runtime.pipelines.plan_choice import PlanChoice
 from zeus_trt.runtime.pipelines.proxy import Proxy
 from zeus_trt.runtime.pipelines.report import check_step, make_report, refuse_no_step
 from zeus_trt.runtime.pipelines.run import PipelineRun
 from zeus_trt.runtime.pipelines.schedule import count_evaluations
-from zeus_trt.runtime.pipelines.side_effects import find_hooks, unwrap
+from zeus_trt.runtime.pipelines.session_calls import SessionCalls, choose_adapter
+from zeus_trt.runtime.pipelines.side_effects import find_hooks
 from zeus_trt.runtime.pipelines.stand_in import imitate, is_scheduler, is_stand_in
 from zeus_trt.runtime.request import check_threshold, expect
 from zeus_trt.runtime.session import Session
@@ -128,57 +128,35 @@ class _Accelerated(Proxy):
         super().__init__(pipeline, scheduler)
         self._choice, self._make_run, self._adds_adapter = choice, begin, adds_adapter
         self._called: dict[str, Any] = {}
-        self._session: Session | None = None
-        self._compares = True
-        self._engine_call: CheckedCall | None = None
-        self._quantized_call: CheckedCall | None = None
+        self._engines: SessionCalls | None = None
         self._run = self._begin()
 
-    def use(self, session: Session, check: bool) -> None:
-        """Has an engine answer in the place of a denoiser.
+    def use(self, session: Session, check: bool) -> SessionCalls:
+        """Has engines answer in the places of networks, within the block that it returns.
 
         Raises:
-            ZeusError: The pipeline has no such denoiser, or another one.
+            ZeusError: The pipeline has no such network, or another one.
         """
-        name = session.bundle.manifest.component
-        names = find_denoisers(self._pipeline)
-        module = list_parts(self._pipeline).get(name)
-        if not isinstance(module, torch.nn.Module):
-            raise ZeusError(
-                f"engine: got a bundle of a {name}; expected one of {', '.join(names)}, the denoisers of "
-                f"this {self._class.__name__}. Give the bundle of this pipeline."
-            )
-        self._session, self._compares = session, check
-        self._engine_call, self._quantized_call = self._stand_for(module, session), None
+        self._engines = SessionCalls(self._pipeline, session, check, self._adds_adapter)
+        return self._engines
 
-    def _stand_for(self, module: Any, session: Session, is_quantized: bool = False) -> CheckedCall:
-        pixels = getattr(self._pipeline, "vae_scale_factor", None)
-        chosen = session.quantized if is_quantized else session.engine
-        bundle = session.bundle.with_adapter(None) if self._adds_adapter else session.bundle
-        engine = EngineCall(chosen, bundle.fused_manifest, type(unwrap(module)), pixels, bundle.adapter)
-        return CheckedCall(engine, module, self._compares and not is_quantized, self._adds_adapter)
+    @property
+    def _session(self) -> Session | None:
+        return self._engines.session if self._engines else None
 
     def answer(self, name: str, module: Any, *args: Any, **kwargs: Any) -> Any:
-        denoiser = module
-        if self._session and name == (manifest := self._session.bundle.manifest).component:
-            is_same = self._engine_call and self._engine_call.module is module
-            if not is_same or type(unwrap(module)).__name__ != manifest.denoiser_class:
-                self._engine_call, self._quantized_call = self._stand_for(module, self._session), None
-            denoiser = self._engine_call
-            if self._run.letter == "Q":
-                self._quantized_call = self._quantized_call or self._stand_for(module, self._session, is_quantized=True)
-                denoiser = self._quantized_call
-        elif self._run.letter == "Q" and self._session is None and name in self._run.denoisers:
+        letter = self._run.letter
+        if letter == "Q" and self._engines is None and name in self._run.denoisers:
             raise ZeusError(
                 "plan: got Q for a pipeline without an engine; expected a bundle with a quantized graph. Give it as "
                 "engine, or write F."
             )
-        return self._run.call(name, denoiser, *args, **kwargs)
+        engine = self._engines.find(name, module, letter) if self._engines else None
+        return self._run.call(name, engine or module, *args, **kwargs)
 
     def _begin(self, hooks: frozenset[int] | None = None) -> PipelineRun:
-        for call in (self._engine_call, self._quantized_call):
-            if call:
-                call.expect_change()
+        if self._engines:
+            self._engines.expect_change()
         return self._make_run({*find_denoisers(self._pipeline)}, hooks)
 
     def replaces(self, name: str, part: Any) -> bool:
@@ -238,9 +216,8 @@ class _Accelerated(Proxy):
             before = [_measure(value) for value in (*args, *kwargs.values()) if isinstance(value, dict)]
             with self._run.pause():
                 result = callback(*args, **kwargs)
-            for engine_call in (self._engine_call, self._quantized_call):
-                if engine_call:
-                    engine_call.expect_change()
+            if self._engines:
+                self._engines.expect_change()
             after = _measure(result) if isinstance(result, dict) else {}
             if any(name in after and after[name] != shapes for sizes in before for name, shapes in sizes.items()):
                 self._run.expect_change()
@@ -282,7 +259,7 @@ class _Block(AbstractContextManager):
         if engine is not None:
             with ExitStack() as opened:
                 session = engine if isinstance(engine, Session) else opened.enter_context(Session(engine))
-                self._proxy.use(session, self._check)
+                opened.enter_context(self._proxy.use(session, self._check))
                 self._opened = opened.pop_all()
         return self._proxy.pipeline
 

@@ -22,7 +22,9 @@ class CallSizes:
 
     def __init__(self, manifest: Manifest, pixels: int | None = None):
         self._manifest, self._rules, self._pixels = manifest, SizeRules.of(manifest), pixels
-        self._fitting: set[tuple[object, ...]] = set()
+        self._fitting: dict[tuple[object, ...], dict[str, int]] = {}
+        self.measured: dict[str, int] = {}
+        """Sizes of the last call that was checked, by symbol."""
 
     def check(self, inputs: Mapping[str, torch.Tensor]) -> None:
         """Looks at sizes only, and at each combination of them once.
@@ -35,7 +37,8 @@ class CallSizes:
         """
         specs = self._manifest.inputs
         sizes = tuple((int(inputs[spec.name]),) if spec.value else inputs[spec.name].shape for spec in specs)
-        if sizes in self._fitting:
+        if (known := self._fitting.get(sizes)) is not None:
+            self.measured = known
             return
         batch, checked = sizes[0][:1], dict(inputs)
         for spec, shape in zip(specs, sizes, strict=True):
@@ -52,7 +55,7 @@ class CallSizes:
                 if isinstance(axis, int) and size != axis:
                     raise self._refuse(spec, place, size, axis)
         self._rules.check(checked)
-        self._fitting.add(sizes)
+        self.measured = self._fitting[sizes] = self._rules.measure(checked)
 
     def _refuse(self, spec: TensorSpec, place: int, size: int, fixed: int) -> ZeusError:
         noun = self._name(spec, place)

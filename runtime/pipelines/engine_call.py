@@ -1,16 +1,18 @@
 """A call of a pipeline's denoiser, answered by a bundle's engine."""
 
+import dataclasses
 import inspect
 import json
 import math
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections import namedtuple
+from typing import Any, get_args, get_type_hints
 
 import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle.adapter import Adapter
-from zeus_trt.runtime.bundle.bundle import Bundle
+from zeus_trt.runtime.bundle.branch import say_branches
+from zeus_trt.runtime.bundle.layout import pack
 from zeus_trt.runtime.bundle.manifest import Manifest
 from zeus_trt.runtime.bundle.mixture import Mixture
 from zeus_trt.runtime.bundle.precision import FLOATS, Precision
@@ -23,9 +25,7 @@ from zeus_trt.runtime.pipelines.module_state import read_adapters, read_state
 from zeus_trt.runtime.pipelines.rows import Rows, count_rows, stack_rows
 from zeus_trt.runtime.pipelines.side_effects import find_kept, find_new, unwrap
 from zeus_trt.runtime.pipelines.weights_digest import digest_weights, may_digest
-from zeus_trt.runtime.session import Session
 from zeus_trt.zeus_graph import json_file
-from zeus_trt.zeus_graph.counts import show
 
 _ALLOWED: dict[Precision | None, float] = {
     Precision.FP32: 2e-3, Precision.FP16: 2e-2, Precision.BF16: 0.1, Precision.INT8: 0.5, Precision.FP8: 0.5,
@@ -34,12 +34,6 @@ _ALLOWED: dict[Precision | None, float] = {
 quantized graph was measured when it was made: here it only has to be one of this model."""
 _UNSAID = ("return_dict",)  # how the output is wrapped: both ways of reading it work
 _SAME_SCALE = 1e-4  # relative
-
-
-class Output(NamedTuple):
-    """What pipelines read as ``[0]`` and as ``.sample``: a tensor, or a list with one per row."""
-
-    sample: Any
 
 
 class EngineCall:
@@ -71,11 +65,17 @@ class EngineCall:
             )
         self._engine, self._manifest, self._adapter = engine, manifest, adapter
         self._signature = inspect.signature(module_class.forward)
+        self._output = namedtuple("Output", [_name_output(module_class.forward)])
         self._sizes = CallSizes(manifest, pixels)
+        self.noun = manifest.component if manifest.layout else "denoiser"
         self.precision = getattr(getattr(engine, "info", None), "precision", manifest.precision)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Output:
-        """Takes what ``forward`` takes; an engine of one row answers row by row.
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Takes what ``forward`` takes, and answers as it does; row by row in an engine of one row.
+
+        Returns:
+            Of a denoiser, what pipelines read as ``[0]`` and by the name that ``forward`` gives its output: a tensor,
+            or a list with one per row.
 
         Raises:
             ZeusError: An argument that the graph has no input for, a size that it does not take, another constant than
@@ -85,7 +85,9 @@ class EngineCall:
         latents, rows = self._manifest.latents.name, Rows.of(self._manifest, arguments)
         count = count_rows(arguments.get(latents)) if rows.is_one else 1
         output = torch.cat([self._answer(rows.flatten(arguments, row)) for row in range(count)])
-        return Output([*output.unbind(0)] if latents in rows.lists else output)
+        if layout := self._manifest.layout:
+            return layout.split(output, self._sizes.measured, self._manifest.symbols)
+        return self._output([*output.unbind(0)] if latents in rows.lists else output)
 
     def _answer(self, found: Arguments) -> torch.Tensor:
         """The denoiser's output for arguments as the graph takes them."""
@@ -114,13 +116,17 @@ class EngineCall:
         inputs = self._leave(inputs)
         self._sizes.check(inputs)
         output = self._engine(**inputs).to(latents.device, latents.dtype)
+        if (branches := self._manifest.branches) and output.isnan().all():
+            raise ZeusError(f"engine: got NaN; expected numbers. {say_branches(branches)}")
         if (axis := self._manifest.variance_axis) is not None:  # the pipeline drops it as well
             output = torch.cat([output, torch.zeros_like(output)], axis)
         return output
 
-    def predict(self, output: torch.Tensor) -> torch.Tensor:
-        """The part of a denoiser's output that the engine gives: all but a learned variance."""
-        axis = self._manifest.variance_axis
+    def predict(self, answer: Any) -> torch.Tensor:
+        """The part of a denoiser's answer that the engine gives: all but a learned variance."""
+        if self._manifest.layout:
+            return pack(list_tensors(answer))
+        axis, output = self._manifest.variance_axis, stack_rows(answer[0])
         return output if axis is None else output.narrow(axis, 0, output.shape[axis] // 2)
 
     def _leave(self, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -228,33 +234,33 @@ class CheckedCall:
         answer = self._engine(*args, **kwargs)
         if state is not None and state not in self._compared:
             if not self._adds_adapter:
-                self._compare(answer.sample, args, kwargs)
+                self._compare(answer, args, kwargs)
             self._engine.check_weights(self.module, self._advise())
             self._compared = [state, read_state(self.module)]  # a first call may fill caches
         self._is_due = False
         return answer
 
-    def _compare(self, output: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        expected = self._call_module(args, kwargs)
-        output, expected = (self._engine.predict(stack_rows(one)) for one in (output, expected))
-        error = float((output - expected).float().norm() / expected.float().norm())
+    def _compare(self, answer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        output, expected = (self._engine.predict(one) for one in (answer, self._call_module(args, kwargs)))
+        size = expected.float().norm().clamp_min(1e-12)  # a control of scale 0 is zeros
+        error = float((output - expected).float().norm() / size)
         allowed = max(_ALLOWED.get(name, 0.0) for name in (self._engine.precision, Precision.of(expected.dtype)))
         if error < allowed:
             return
         raise ZeusError(
-            f"engine: got an output that is {error:.2g} off the pipeline's own denoiser; expected less than "
-            f"{allowed:g}. {self._advise()}"
+            f"engine: got an output that is {error:.2g} off the pipeline's own {self._engine.noun}; "
+            f"expected less than {allowed:g}. {self._advise()}"
         )
 
     def _advise(self) -> str:
         if self._compared:
-            return "The denoiser has changed since both agreed: undo that, or export this pipeline."
+            return f"The {self._engine.noun} has changed since both agreed: undo that, or export this pipeline."
         return "Its bundle was exported from other weights: export this pipeline."
 
     def _call_module(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         for _ in range(2):  # the first call may fill caches
             before = find_kept(self.module) if isinstance(self.module, torch.nn.Module) else {}
-            expected = self.module(*args, **kwargs)[0]
+            expected = self.module(*args, **kwargs)
             seen = list_tensors((args, kwargs, expected))
             if not isinstance(self.module, torch.nn.Module) or not find_new(before, self.module, seen):
                 return expected
@@ -264,14 +270,14 @@ class CheckedCall:
         )
 
 
-def choose_adapter(engine: Session | str | Path | Bundle | None, adapter: Any) -> Session | Bundle:
-    """The bundle with its adapter, or a session that has it; raises ZeusError for any other."""
-    if isinstance(engine, str | Path | Bundle):
-        return (engine if isinstance(engine, Bundle) else Bundle.open(engine)).with_adapter(adapter)
-    if engine is None or engine.bundle.adapter != engine.bundle.with_adapter(adapter).adapter:
-        beside = "a session without it" if engine else "no engine"
-        raise ZeusError(f"adapter: got {show(adapter)} beside {beside}; expected its bundle. Give that as engine.")
-    return engine
+def _name_output(forward: Any) -> str:
+    """The name of the first field of what a network returns."""
+    try:
+        hint = get_type_hints(forward).get("return")
+    except NameError:  # a type that is imported for type checkers alone
+        return "sample"
+    kinds = [kind for kind in get_args(hint) or (hint,) if dataclasses.is_dataclass(kind)]
+    return next((fields[0].name for kind in kinds if (fields := dataclasses.fields(kind))), "sample")
 
 
 def _describe(adapters: dict[str, float]) -> str:

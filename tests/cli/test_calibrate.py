@@ -94,6 +94,20 @@ def test_check_measures_anew(bundle, plan):
     assert checked["psnr_db"] != made["psnr_db"]
 
 
+def test_check_measures_at_several_guidance_scales(bundle, plan, tmp_path):
+    words = ("--steps", 10, "--num-held-out", 2, "--check", plan, "--json")
+    scales = ("--check-guidance", 1, "--check-guidance", 4)
+    done = call("calibrate", bundle, *words, *scales, "-o", tmp_path / "transfer.json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found == json.loads((tmp_path / "transfer.json").read_text())
+    assert [row["guidance_scale"] for row in found["rows"]] == [1, 4]
+    for row in found["rows"]:
+        alone = call("calibrate", bundle, *words, "--guidance-scale", row["guidance_scale"])
+        assert json.loads(alone.stdout.splitlines()[-1])["psnr_db"] == row["psnr_db"]
+    assert call("calibrate", bundle, *OPTIONS, *scales, "--budget", 5, "-o", tmp_path / "no.json").exit_code == 2
+
+
 def test_pareto(bundle, tmp_path):
     folder = shutil.copytree(bundle, tmp_path / "bundle")
     for _ in range(2):  # the second menu takes the place of the first

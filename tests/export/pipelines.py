@@ -101,6 +101,7 @@ FAMILIES = {
         today.build_qwen, today.run_qwen, **IMAGE,
         relations=frozenset({"prompt + max(max(0, height // 2), width // 2) <= 4096"}),
     ),
+    "hunyuan-video-1.5": Family(today.build_hunyuan15, today.run_hunyuan15, **VIDEO),
     "mochi": Family(
         today.build_mochi, today.run_mochi, **VIDEO, multiple_of=2,
         relations=frozenset({"1 < (height // 2) * (width // 2)"}),
@@ -120,7 +121,7 @@ FAMILIES = {
     "z-image": Family(
         today.build_z_image, today.run_z_image, **IMAGE, multiple_of=2,
         relations=frozenset({
-            "(height // 2) * (width // 2) != 1", "(0 - (height // 2) * (width // 2)) % 32 > 0",
+            "(height // 2) * (width // 2) != 1",
             "16 < 4 * (height // 2) * (height // (height // 2)) * (width // 2) * (width // (width // 2))",
         }),
     ),

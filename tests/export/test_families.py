@@ -35,7 +35,7 @@ def test_the_graph_agrees_with_eager(name, family_bundle):
     assert {str(relation) for relation in bundle.manifest.relations} == family.relations
     check_graph(bundle.graph(), captured)
     cases = list_cases(captured, pipeline, family.settings, ({}, *family.unseen))
-    records = compare(captured.denoiser, open_graph(bundle.graph()), cases, "onnxruntime", leave=captured.border.leave)
+    records = compare(captured.denoiser, open_graph(bundle.graph()), cases, "onnxruntime", leave=captured.leave)
     rows = 1 + len(BATCHES) if captured.has_batch else 2  # the first and the last row of the pipeline's own call
     assert len(records) == (1 + len(family.unseen)) * rows
     assert all(0 < record.relative_error < 1e-4 for record in records)

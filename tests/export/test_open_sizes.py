@@ -1,6 +1,11 @@
 """Numbers that a model's code makes of sizes stay open, and rows that it goes through in Python are one row."""
 
+import functools
+import sys
+import threading
+
 import onnxruntime
+import pytest
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
@@ -9,6 +14,11 @@ from zeus_trt.export.open_sizes import keep_sizes_open
 from zeus_trt.runtime.pipelines.rows import Rows, stack_rows
 
 DYNAMIC = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+
+
+@functools.lru_cache
+def double(size):
+    return 2 * size
 
 
 class Model(torch.nn.Module):
@@ -20,7 +30,8 @@ class Model(torch.nn.Module):
         longest = max(rows, length, 2) + min([rows, length])
         chosen = x[0][torch.nonzero(x[0] > 0).flatten()]
         padded = pad_sequence([x[:, 0], x[0]], batch_first=True)
-        assert len({rows, length}) == 2
+        assert len(set([rows, length])) == len(set((3, 4, 3))) == 2  # noqa: C405
+        longest = longest + double(length) + float(length) / 2
         places = torch.arange(length, dtype=torch.int32)
         return x[:, places] * torch.as_tensor(length) + steps + longest + chosen.sum() + padded.sum()
 
@@ -34,7 +45,54 @@ def test_sizes_stay_open(tmp_path):
     for given in (x, torch.linspace(-2, 3, 4 * 9).reshape(4, 9)):
         (found,) = session.run(None, {"x": given.numpy()})
         torch.testing.assert_close(torch.from_numpy(found), model(given), rtol=1e-5, atol=1e-5)
-    assert not {"len", "int"} & globals().keys()
+    assert double.cache_info().currsize == 2  # of the model itself, at the two sizes; nothing of the trace
+
+
+class Failing(torch.nn.Module):
+    def forward(self, x):
+        raise ValueError(f"{int is not NUMBER} {isinstance(int(x.shape[1]), int)}")
+
+
+class Inherits(Failing):
+    pass
+
+
+NUMBER, min = int, min  # a file that has a name itself keeps it
+
+
+def test_files_are_as_before_after_an_error_and_inside_of_another_block():
+    file, before = sys.modules[__name__], dict(globals())
+    with keep_sizes_open(Inherits()):
+        with pytest.raises(ValueError, match="True True"), keep_sizes_open(Inherits()):
+            Inherits()(torch.ones(2, 3))
+        assert (file.len([1]), file.min is before["min"], file.double is before["double"]) == (1, True, False)
+    assert dict(globals()) == before
+    with pytest.raises(ValueError, match="True True"), keep_sizes_open(Inherits()):
+        Inherits()(torch.ones(2, 3))
+    assert dict(globals()) == before
+    with pytest.raises(ValueError, match="False True"):
+        Inherits()(torch.ones(2, 3))
+
+
+def test_another_thread_runs_the_same_file_and_waits_with_its_own_block():
+    found, has_entered = [], threading.Event()
+
+    def run():
+        found.append((set([3, 3]), int("3"), float(2), max(1, 2), double(4), double.cache_info().hits))  # noqa: C405
+        has_entered.set()
+        with keep_sizes_open(Model()):
+            found.append("second")
+
+    double.cache_clear()
+    double(4)
+    with keep_sizes_open(Model()):
+        thread = threading.Thread(target=run)
+        thread.start()
+        assert has_entered.wait(60)
+        assert found == [({3}, 3, 2.0, 2, 8, 1)]
+    thread.join(60)
+    assert found[1:] == ["second"]
+    assert not {"len", "int", "float", "set", "max"} & globals().keys()
 
 
 def test_a_list_with_a_tensor_per_row_is_one_row_at_a_time():

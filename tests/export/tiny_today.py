@@ -90,12 +90,12 @@ def build_hunyuan15():
     )
 
 
-def run_hunyuan15(pipeline, *, batch, height, width, frames, prompt, seed=0):
+def run_hunyuan15(pipeline, *, batch, height, width, frames, prompt, seed=0, steps=3):
     return pipeline(
         **text(batch, prompt, seed), prompt_embeds_mask=mask(batch, prompt, seed),
         negative_prompt_embeds_mask=mask(batch, prompt, seed + 1),
         prompt_embeds_2=rand(seed + 2, batch, prompt, TEXT), prompt_embeds_mask_2=mask(batch, prompt, seed + 2),
         negative_prompt_embeds_2=rand(seed + 3, batch, prompt, TEXT),
         negative_prompt_embeds_mask_2=mask(batch, prompt, seed + 3), height=height, width=width, num_frames=frames,
-        num_inference_steps=3, output_type="latent",
+        num_inference_steps=steps, output_type="latent",
     )  # fmt: skip

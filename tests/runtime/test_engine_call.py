@@ -1,5 +1,7 @@
 """An engine in a denoiser's place: what is checked before its call, and after a change of the denoiser."""
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -205,3 +207,27 @@ def test_the_state_of_a_module_reads_few_numbers():
     state = read_state(net)
     assert len(state[2]) == 20 * 2 * (8 + 1)
     assert read_state(net) == state
+
+
+@dataclasses.dataclass
+class Prediction:
+    predicted_image_embedding: torch.Tensor
+
+
+def predict(self, sample, timestep, encoder_hidden_states) -> Prediction | tuple:
+    return Prediction(sample)
+
+
+def predict_unknown(self, sample, timestep, encoder_hidden_states) -> "NotImported | tuple":  # noqa: F821
+    return (sample,)
+
+
+@pytest.mark.parametrize(
+    ("forward", "name"),
+    [(predict, "predicted_image_embedding"), (predict_unknown, "sample"), (Net.forward, "sample")],
+)
+def test_an_output_is_read_by_its_name_and_first(forward, name):
+    kind = type("Net", (Net,), {"forward": forward})
+    answer = EngineCall(lambda **inputs: 2 * inputs["sample"], make_manifest(), kind)(*give())
+    assert torch.equal(answer[0], 2 * give()[0])
+    assert getattr(answer, name) is answer[0]

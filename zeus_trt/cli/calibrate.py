@@ -12,12 +12,13 @@ _path = click.Path(path_type=Path)
 
 
 _GOALS = ("nfe", "speedup", "min_psnr")
-_RECORDING = ("trajectories", "num_trajectories", "num_validation", "max_calls", "cost")
+_RECORDING = ("trajectories", "num_trajectories", "probes", "num_validation", "max_calls", "cost")
 
 
 @main.command(
     exclusive=(
         ("check", "pareto"),
+        ("guidance_scale", "check_guidance"),
         _GOALS,
         *(("check", name) for name in (*_GOALS, *_RECORDING)),
         *(("pareto", name) for name in _GOALS),
@@ -32,6 +33,7 @@ _RECORDING = ("trajectories", "num_trajectories", "num_validation", "max_calls",
 @click.option("--cost", help="q=0.55 or q=measured: use the quantized graph too; its call costs so much of a full one.")
 @click.option("--pareto", is_flag=True, help="Many budgets: a table and a plot, beside the paper's presets.")
 @click.option("--check", type=_path, help="Measure this plan on new samples instead.")
+@click.option("--check-guidance", type=Number(), multiple=True, help="With --check: measure at this scale, and others.")
 @click.option("--label", "labels", type=Numbers(), help="Class labels of the samples, in turn; all by default.")
 @click.option("--prompts", type=_path, help="For pipelines: a file with a prompt per line.")
 @guidance_option
@@ -40,6 +42,7 @@ _RECORDING = ("trajectories", "num_trajectories", "num_validation", "max_calls",
 @click.option("--backend", help="Engine, such as aot-inductor.  [default: onnxruntime, eager for pipelines]")
 @click.option("--trajectories", type=_path, help="File of the recorded full runs.  [default: in the bundle]")
 @click.option("--num-trajectories", type=click.IntRange(1), default=16, show_default=True, help="Full runs to record.")
+@click.option("--probes/--no-probes", default=True, help="Record how outputs respond to errors, or ask the prior.")
 @click.option("--num-validation", type=click.IntRange(1), default=16, show_default=True, help="Samples to choose on.")
 @click.option("--num-held-out", type=click.IntRange(1), default=32, show_default=True, help="Samples to measure on.")
 @click.option("--max-calls", type=click.IntRange(1), help="Most denoiser evaluations of measuring, per budget.")
@@ -50,6 +53,8 @@ def calibrate(model, nfe, speedup, min_psnr, pareto, check, output, **options) -
     from zeus_trt.calibrating import run_calibration
     from zeus_trt.calibration.goals import Goal
 
+    if options["check_guidance"] and not check:
+        raise click.UsageError("--check-guidance needs --check: the plan to measure")
     if not check and output is None:
         raise click.UsageError("-o is needed: where the plan goes")
     if not check and not pareto and nfe is speedup is min_psnr is None:

@@ -26,7 +26,7 @@ def read_batch(ctx, param, value):
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Bundle folder to make.")
 @click.option("--config", type=click.Path(path_type=Path), help="Of a file of weights: the folder of its pipeline.")
-@click.option("--component", help="The denoiser, in a pipeline with two.")
+@click.option("--component", help="Export this part alone: a denoiser of two, or controlnet.")
 @click.option("--size", "sizes", multiple=True, type=Size(), help="Pixels to export a pipeline at, such as 512x448.")
 @argument_option
 @click.option("--null-label", type=int, help="Label of unconditional rows.  [default: the model's last]")

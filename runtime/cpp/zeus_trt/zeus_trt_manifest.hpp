@@ -132,7 +132,8 @@ struct Manifest {
         {"manifest_sha256", "format", "model", "component", "denoiser_class", "denoiser_config", "weights_sha256",
          "prediction_type", "inputs", "output", "symbols", "labels", "graphs", "versions"},
         {"pipeline_class", "constants", "guidance", "guidance_factor", "timestep_scale", "constant_axis",
-         "variance_axis", "unsteppable", "strength_rule", "relations", "adapters", "adapters_sha256", "files"});
+         "variance_axis", "unsteppable", "strength_rule", "relations", "adapters", "adapters_sha256", "layout",
+         "networks", "branches", "files"});
     Manifest made;
     made.model = read_text(data["model"], "model");
     made.component = read_text(data["component"], "component");

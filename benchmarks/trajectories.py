@@ -1,0 +1,94 @@
+"""Calibration over the number of recorded trajectories, from the prior and without it.
+
+    python benchmarks/trajectories.py --cache DIR
+
+The digits models are exported; N = 50, guidance 2, the checkpoints' own solvers. The first so many trajectories of 16
+are searched, with their probes or without, and from a prior that leaves the model out or without one. 16 samples choose
+among the candidates, as in a calibration, and 64 held-out ones measure the winner. Finished cells stay in the cache,
+which may be that of `benchmarks/prior.py`. The last line is one JSON object.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import click
+import torch
+from prior import MODELS, Campaign
+
+from zeus_trt.calibration.calibrate import CANDIDATES, screen
+from zeus_trt.calibration.record import record
+from zeus_trt.calibration.search import search
+from zeus_trt.calibration.shrinkage import complete, shrink
+from zeus_trt.calibration.trajectory_stats import TrajectoryStats
+from zeus_trt.evaluation.workload import make_full_setting
+from zeus_trt.machine import describe_machine
+from zeus_trt.zeus_graph import Plan
+from zeus_trt.zeus_graph.prior import load_kernels
+
+STEPS, BUDGETS = 50, (22, 15)
+VALIDATION, HELD_OUT = range(16, 32), range(32, 96)
+KINDS = (
+    (4, True, True), (4, True, False), (2, True, True), (4, False, True), (2, False, True), (1, True, True),
+    (1, False, True), (16, False, True),
+)  # fmt: skip
+"""Trajectories, whether the calibration starts from the prior, and whether probes are recorded."""
+
+
+class Model:
+    """Measures a model's plans, as a bench does."""
+
+    def __init__(self, name: str, campaign: Campaign):
+        self.name, self._campaign = name, campaign
+        self.workload = campaign.open(name)
+        self.program = self.workload.program(STEPS)
+        self.kernels = tuple(kernel for kernel in load_kernels() if kernel.name != name)
+        self.record = cache(self._record)
+
+    def _record(self) -> TrajectoryStats:
+        path = self._campaign.folder / f"gram-{self.name}-{STEPS}.npz"
+        return record(self.workload, make_full_setting(self.workload, STEPS), range(16), path=path)
+
+    def measure(self, plan: Plan, numbers: Sequence[int]) -> float:
+        return self._campaign.measure(self.name, "default", STEPS, plan, numbers)
+
+    def run(self, nfe: int, count: int, from_prior: bool, probes: bool) -> dict:
+        """A row of the table."""
+        stats = self.record().select(range(count))
+        if not probes:
+            stats = replace(stats, responses=stats.responses[:, :0], calls=STEPS * count)
+        if from_prior:
+            stats = shrink(self.program, complete(self.program, stats, self.kernels), nfe, self.kernels)
+        winner = screen(self, search(self.program, stats, nfe)[:CANDIDATES], VALIDATION)[0]
+        return {
+            "model": self.name, "nfe": nfe, "trajectories": count, "from_prior": from_prior, "probes": probes,
+            "recording_calls": stats.calls, "psnr_db": round(self.measure(winner, HELD_OUT), 2), "plan": str(winner),
+        }  # fmt: skip
+
+
+@click.command()
+@click.option("--cache", "folder", type=click.Path(path_type=Path), required=True, help="Folder of finished cells.")
+@click.option("--model", "models", type=click.Choice(MODELS), multiple=True, default=MODELS, help="All by default.")
+@click.option("--kinds", default=len(KINDS), show_default=True, help="Only the first so many.")
+@click.option("--threads", default=1, show_default=True)
+@click.option("-o", "--output", type=click.Path(path_type=Path))
+def main(folder: Path, models: tuple[str, ...], kinds: int, threads: int, output: Path | None) -> None:
+    torch.set_num_threads(threads)
+    folder.mkdir(parents=True, exist_ok=True)
+    opened, rows = [Model(name, Campaign(folder, threads, len(HELD_OUT))) for name in models], []
+    for kind in KINDS[:kinds]:
+        for model in opened:
+            for nfe in BUDGETS:
+                rows.append(model.run(nfe, *kind))
+                click.echo(json.dumps(rows[-1]), err=True)
+    head = {"benchmark": "trajectories", "num_steps": STEPS, "guidance_scale": 2.0, "held_out": len(HELD_OUT)}
+    result = {**head, "machine": describe_machine(), "rows": rows}
+    if output:
+        output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    click.echo(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""A few recorded trajectories, completed by what the outputs of other models are like."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from zeus_trt.calibration.prediction import predict_errors
+from zeus_trt.calibration.trajectory_stats import TrajectoryStats
+from zeus_trt.errors import ZeusError
+from zeus_trt.zeus_graph import Plan, Predictor, SolverProgram
+from zeus_trt.zeus_graph.prior import Kernel
+from zeus_trt.zeus_graph.surrogate import list_rows, weigh_error
+
+PRIOR_TRAJECTORIES = 0.03
+"""So many trajectories the prior counts as: it steers one recorded trajectory a little, and sixteen hardly."""
+
+
+def is_known(program: SolverProgram, kernels: Sequence[Kernel]) -> bool:
+    """Whether the prior says what outputs are like on this solver's schedule."""
+    return bool(_lay(program, kernels))
+
+
+def complete(program: SolverProgram, stats: TrajectoryStats, kernels: Sequence[Kernel]) -> TrajectoryStats:
+    """Gives trajectories that were recorded without probes the mean feedback of the prior, where it knows the solver.
+
+    Args:
+        program: The traced solver.
+        stats: Recorded trajectories of this solver.
+        kernels: The models of the prior.
+    """
+    if not np.isnan(stats.responses).all() or not (laid := _lay(program, kernels)):
+        return stats
+    feedback = np.mean([feedback for _, feedback in laid], axis=0)
+    return replace(stats, responses=np.tile(feedback, (len(stats.numbers), 1, 1)))
+
+
+def shrink(program: SolverProgram, stats: TrajectoryStats, nfe: int, kernels: Sequence[Kernel]) -> TrajectoryStats:
+    """Moves the inner products of a few trajectories a little towards those of the prior.
+
+    The products of a model of the prior are scaled to the error that each trajectory has with evenly spread steps and
+    the line through the last two outputs.
+
+    Args:
+        program: The traced solver.
+        stats: Recorded trajectories of this solver, with their feedback.
+        nfe: Full steps of the plans that will be searched.
+        kernels: The models of the prior; without one, and with a solver that the prior does not know, ``stats`` is
+            returned as it is.
+    """
+    if not (laid := _lay(program, kernels)):
+        return stats
+    line = replace(Plan.spread(program.num_evaluations, nfe), predictor=Predictor.parse("lagrange-2"))
+    weights = weigh_error(program, list_rows(program, line), stats.feedback)
+    known = np.mean([_normalise(outputs, weights) for outputs, _ in laid], axis=0)
+    share = PRIOR_TRAJECTORIES / len(stats.numbers)
+    own = predict_errors(program, stats, line)[:, None, None]
+    return replace(stats, products=(1 - share) * stats.products + share * own * known)
+
+
+def _lay(program: SolverProgram, kernels: Sequence[Kernel]) -> list[tuple[np.ndarray, np.ndarray]]:
+    try:
+        return [kernel.lay_on(program) for kernel in kernels]
+    except ZeusError:
+        return []
+
+
+def _normalise(outputs: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """(N, N): the outputs' products, where the run whose error has these weights has the error one."""
+    return outputs @ outputs.T / np.square(weights @ outputs).sum()
