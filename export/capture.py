@@ -12,7 +12,14 @@ from zeus_trt.export.axes import Moved, Slot, find_symbols, find_unit
 from zeus_trt.export.border import CONSTANT, Axes, Border, find_border
 from zeus_trt.export.denoisers import choose_denoiser
 from zeus_trt.export.guidance import find_guidance, find_guidance_factor
-from zeus_trt.export.networks import find_layout, find_moving_inputs, find_packed, is_beside, say_unsteppable
+from zeus_trt.export.networks import (
+    find_layout,
+    find_moving_inputs,
+    find_packed,
+    find_together,
+    is_beside,
+    say_unsteppable,
+)
 from zeus_trt.export.recorder import Call, check_pipeline, find_denoiser
 from zeus_trt.export.runs import (
     Network,
@@ -141,6 +148,9 @@ def capture(
     if network is None and is_named and is_beside(pipeline, component, settings, answer):
         network = Network()
     rows, runs = _take_rows(recorded, network)
+    if together := find_together(runs[0], answer):
+        network = network or Network()
+        rows, runs = _take_rows(recorded, network)
     (latents, timestep), residuals, beside = find_moving_inputs(pipeline, settings, component, runs[0], network)
     if is_one and not rows.is_one:
         rows = take_one(rows, [each.given for each in runs], [len(each.arguments.leaves[latents]) for each in runs])
@@ -151,7 +161,7 @@ def capture(
     first = runs[0].arguments
     inputs = _describe_inputs(runs, content, {latents: LATENTS, timestep: TIMESTEP}, slots, residuals)
     layout = find_layout(runs[0], answer, inputs, symbols, slots) if network else None
-    axes, reason = _find_axes(runs[0], inputs[0], slots, layout), say_unsteppable(network, beside)
+    axes, reason = _find_axes(runs[0], inputs[0], slots, layout), say_unsteppable(network, beside, together)
     border = find_border((latents, timestep), axes, runs[0].scales[timestep], _learns_variance(pipeline), reason)
     return Capture(
         component=component,

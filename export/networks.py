@@ -34,8 +34,23 @@ def is_beside(pipeline: Any, component: str, settings: Settings, answer: Any) ->
         return component not in list_denoisers(pipeline, lambda proxy: settings.run(proxy, **settings.base))[0]
 
 
-def say_unsteppable(network: Network | None, beside: Sequence[str]) -> str:
+def find_together(run: Run, answer: Any) -> tuple[str, ...]:
+    """The latents of a denoiser that answers a prediction for each, such as pictures and sound; empty for one.
+
+    Args:
+        run: The base run.
+        answer: What the denoiser answered in it.
+    """
+    tensors = run.arguments.tensors
+    names = tuple(name for name in tensors if name in run.changing and run.scales[name] is None)
+    shapes = [leaf.shape for leaf in pytree.tree_leaves(answer) if isinstance(leaf, torch.Tensor)]
+    return names if len(names) > 1 and [tensors[name].shape for name in names] == shapes else ()
+
+
+def say_unsteppable(network: Network | None, beside: Sequence[str], together: Sequence[str] = ()) -> str:
     """Why no solver can step a network, or a denoiser that reads others at each step; empty for any other denoiser."""
+    if together:
+        return f"it denoises {' and '.join(together)} in one call, and each has a solver"
     if network:
         return "it makes inputs of a denoiser, and no prediction"
     return f"it reads what {' and '.join(beside)} makes at each step" if beside else ""
@@ -99,7 +114,7 @@ def find_layout(
         if unknown := [axis for axis in axes if isinstance(axis, str) and axis not in known]:
             raise ZeusError(
                 f"{name}: got a size {unknown[0]} in a network's answer that is in no proportion to the sizes of its "
-                "inputs; expected one that is. Export the pipeline at multiples of 64 pixels."
+                "inputs; expected one that is. Export at multiples of 64 pixels, or the denoiser alone."
             )
         tensors.append(TensorSpec(name, "float32", axes, "output"))
     return Layout(tuple(tensors), _nest(answer, iter(range(len(tensors)))))

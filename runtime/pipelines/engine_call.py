@@ -5,6 +5,7 @@ import inspect
 import json
 import math
 from collections import namedtuple
+from collections.abc import Callable
 from typing import Any, get_args, get_type_hints
 
 import torch
@@ -65,7 +66,7 @@ class EngineCall:
             )
         self._engine, self._manifest, self._adapter = engine, manifest, adapter
         self._signature = inspect.signature(module_class.forward)
-        self._output = namedtuple("Output", [_name_output(module_class.forward)])
+        self._output = _make_output(_name_output(module_class.forward))
         self._sizes = CallSizes(manifest, pixels)
         self.noun = manifest.component if manifest.layout else "denoiser"
         self.precision = getattr(getattr(engine, "info", None), "precision", manifest.precision)
@@ -268,6 +269,11 @@ class CheckedCall:
             f"engine: got a pipeline whose {type(unwrap(self.module)).__name__} keeps tensors of each call, such as "
             "attention maps; expected one that reads its output only. Run this pipeline without an engine."
         )
+
+
+def _make_output(name: str) -> Callable[[Any], Any]:
+    """The class of outputs of one field."""
+    return namedtuple("Output", [name])
 
 
 def _name_output(forward: Any) -> str:

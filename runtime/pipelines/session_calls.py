@@ -22,15 +22,15 @@ class SessionCalls(AbstractContextManager):
         pipeline: The pipeline.
         session: Of the denoiser's bundle; the networks that have bundles in it get engines of the same kind.
         compares: Whether outputs and weights are compared.
-        adds_adapter: As in ``CheckedCall``, of the denoiser.
+        adds_adapter: The engine of the denoiser has an adapter that the pipeline lacks: outputs are not compared.
 
     Raises:
         ZeusError: The pipeline has no such network, or another one, or an engine does not open.
     """
 
     def __init__(self, pipeline: Any, session: Session, compares: bool, adds_adapter: bool = False):
-        self.session, self._pipeline, self._compares = session, pipeline, compares
-        self._adds_adapter = adds_adapter
+        self.session, self._pipeline = session, pipeline
+        self._compares, self._adds_adapter = compares, adds_adapter
         self._calls: dict[tuple[str, bool], CheckedCall] = {}
         self._sessions = {session.bundle.manifest.component: session}
         with ExitStack() as opened:
@@ -78,10 +78,10 @@ class SessionCalls(AbstractContextManager):
         session = self._sessions[name]
         pixels = getattr(self._pipeline, "vae_scale_factor", None)
         chosen = session.quantized if is_quantized else session.engine
-        adds_adapter = self._adds_adapter and session is self.session
-        bundle = session.bundle.with_adapter(None) if adds_adapter else session.bundle
+        adds = self._adds_adapter and session is self.session
+        bundle = session.bundle.with_adapter(None) if adds else session.bundle
         engine = EngineCall(chosen, bundle.fused_manifest, type(unwrap(module)), pixels, bundle.adapter)
-        return CheckedCall(engine, module, self._compares and not is_quantized, adds_adapter)
+        return CheckedCall(engine, module, self._compares and not is_quantized, adds)
 
 
 def choose_adapter(engine: Session | str | Path | Bundle | None, adapter: Any) -> Session | Bundle:

@@ -102,6 +102,11 @@ FAMILIES = {
         relations=frozenset({"prompt + max(max(0, height // 2), width // 2) <= 4096"}),
     ),
     "hunyuan-video-1.5": Family(today.build_hunyuan15, today.run_hunyuan15, **VIDEO),
+    "ltx2": Family(
+        today.build_ltx2, today.run_ltx2, base=dict(batch=2, height=64, width=96, frames=9, prompt=7),
+        varied=dict(batch=3, height=128, width=160, frames=17, prompt=11),
+        unseen=(dict(height=96, width=128, frames=13, prompt=9), dict(height=96, width=160, frames=13, prompt=8)),
+    ),
     "mochi": Family(
         today.build_mochi, today.run_mochi, **VIDEO, multiple_of=2,
         relations=frozenset({"1 < (height // 2) * (width // 2)"}),

@@ -89,7 +89,9 @@ def test_the_manifest_has_branches_only_where_there_are_some():
 
 @pytest.mark.parametrize("mask", [[1, 0, 1, 1, 0], [0] * 5, [1] * 5])
 def test_rows_that_masks_select_are_joined(mask):
-    captured = describe(Sorting(), sample=torch.randn(1, 6), timestep=torch.rand(1), text=torch.randn(1, 6))
+    captured = describe(
+        Sorting(), sample=torch.randn(1, 6), timestep=torch.rand(1), picture=torch.zeros(1, 5), text=torch.randn(1, 6)
+    )
     captured = replace(
         captured,
         inputs=tuple(replace(spec, axes=(1, *spec.axes[1:])) for spec in captured.inputs),

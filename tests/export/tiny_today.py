@@ -99,3 +99,44 @@ def run_hunyuan15(pipeline, *, batch, height, width, frames, prompt, seed=0, ste
         negative_prompt_embeds_mask_2=mask(batch, prompt, seed + 3), height=height, width=width, num_frames=frames,
         num_inference_steps=steps, output_type="latent",
     )  # fmt: skip
+
+
+def build_ltx2():
+    from diffusers.pipelines.ltx2 import LTX2TextConnectors
+
+    transformer = d.LTX2VideoTransformer3DModel(
+        in_channels=8, out_channels=8, num_attention_heads=2, attention_head_dim=8, cross_attention_dim=16,
+        audio_in_channels=16, audio_out_channels=16, audio_num_attention_heads=2, audio_attention_head_dim=4,
+        audio_cross_attention_dim=8, num_layers=2, caption_channels=TEXT,
+    )  # fmt: skip
+    vae = d.AutoencoderKLLTX2Video(
+        latent_channels=8, block_out_channels=(8,), decoder_block_out_channels=(8,), layers_per_block=(1,),
+        decoder_layers_per_block=(1, 1), spatio_temporal_scaling=(True,), decoder_spatio_temporal_scaling=(True,),
+        decoder_inject_noise=(False, False), downsample_type=("spatial",), upsample_residual=(False,),
+        upsample_factor=(1,), patch_size=1, spatial_compression_ratio=16, temporal_compression_ratio=4,
+    )  # fmt: skip
+    sound = d.AutoencoderKLLTX2Audio(
+        base_channels=16, ch_mult=(1,), num_res_blocks=1, in_channels=2, output_channels=2, latent_channels=8,
+        resolution=32, mid_block_add_attention=False, mel_bins=8,
+    )  # fmt: skip
+    connectors = LTX2TextConnectors(
+        caption_channels=TEXT, text_proj_in_factor=1, video_connector_num_attention_heads=2,
+        video_connector_attention_head_dim=8, video_connector_num_layers=1,
+        video_connector_num_learnable_registers=None,
+        audio_connector_num_attention_heads=2, audio_connector_attention_head_dim=8, audio_connector_num_layers=1,
+        audio_connector_num_learnable_registers=None,
+    )  # fmt: skip
+    names = ("text_encoder", "tokenizer", "vocoder")
+    return d.LTX2Pipeline(
+        transformer=transformer, scheduler=SCHEDULER(), vae=vae, audio_vae=sound, connectors=connectors,
+        **dict.fromkeys(names),
+    )  # fmt: skip
+
+
+def run_ltx2(pipeline, *, batch, height, width, frames, prompt, seed=0, steps=3):
+    return pipeline(
+        **text(batch, prompt, seed), prompt_attention_mask=mask(batch, prompt, seed),
+        negative_prompt_attention_mask=mask(batch, prompt, seed + 1), height=height, width=width, num_frames=frames,
+        stg_scale=0.0, audio_stg_scale=0.0, modality_scale=1.0, audio_modality_scale=1.0, num_inference_steps=steps,
+        output_type="latent",
+    )  # fmt: skip

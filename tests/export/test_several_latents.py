@@ -1,0 +1,55 @@
+"""A denoiser of several latents, each with a solver: a video and its sound."""
+
+import pytest
+import torch
+from pipelines import FAMILIES
+
+from zeus_trt.errors import ZeusError
+from zeus_trt.export.networks import find_together
+from zeus_trt.export.runs import Run
+from zeus_trt.runtime import Session, accelerate
+from zeus_trt.runtime.pipelines.arguments import flatten
+
+FAMILY = FAMILIES["ltx2"]
+
+
+def run(pipeline, steps=12):
+    torch.manual_seed(0)
+    made = FAMILY.run(pipeline, **FAMILY.base, steps=steps)
+    return made.frames, made.audio
+
+
+@pytest.mark.parametrize("shapes", [[(2, 5), (2, 7)], [(2, 5)], [(2, 7), (2, 5)], [(2, 5), (2, 7), (2, 9)]])
+def test_latents_belong_together_where_each_has_an_output(shapes):
+    leaves = {"video": torch.zeros(2, 5), "sound": torch.zeros(2, 7), "sigma": torch.zeros(2), "text": torch.zeros(2)}
+    scales = {"video": None, "sound": None, "sigma": 1.0}
+    base = Run(flatten(leaves), {}, dict.fromkeys(scales, (2,)), scales, 1, leaves)
+    found = find_together(base, tuple(torch.zeros(shape) for shape in shapes))
+    assert found == (("video", "sound") if shapes == [(2, 5), (2, 7)] else ())
+
+
+@pytest.mark.slow
+def test_a_skipped_step_predicts_each_of_the_outputs():
+    pipeline = FAMILY.make()
+    plain = run(pipeline)
+    errors = {}
+    for ratio, predictor in ((0, None), (2, "zeus"), (2, "reuse")):
+        with accelerate(pipeline, ratio, predictor=predictor) as fast:
+            made = run(fast)
+        assert fast.report.nfe == (12 if not ratio else 7)
+        errors[predictor] = [float((one - other).norm()) for one, other in zip(made, plain, strict=True)]
+    assert errors[None] == [0, 0]
+    assert all(0 < error < reuse for error, reuse in zip(errors["zeus"], errors["reuse"], strict=True))
+
+
+@pytest.mark.slow
+def test_an_engine_answers_both(family_bundle):
+    pipeline, bundle = FAMILY.make(), family_bundle("ltx2")
+    assert "hidden_states and audio_hidden_states in one call" in bundle.manifest.unsteppable
+    with Session(bundle) as session:
+        for ratio in (0, 2):
+            with accelerate(pipeline, ratio) as eager, accelerate(pipeline, ratio, engine=session) as fast:
+                for one, other in zip(run(eager), run(fast), strict=True):
+                    torch.testing.assert_close(other, one, rtol=1e-3, atol=1e-3)
+        with pytest.raises(ZeusError, match="each has a solver"):
+            session.generate(num_steps=4)
