@@ -112,7 +112,7 @@ def _open_output(pipeline: Any, settings: Any) -> Any:
     bare = {name: value for name, value in settings.base.items() if name != "output_type"}
     try:
         _run(pipeline, settings.run, dict(settings.base))
-    except ValueError:
+    except Exception:  # each refuses latents in its own way
         _run(pipeline, settings.run, bare)
         return dataclasses.replace(settings, base=bare)
     return settings

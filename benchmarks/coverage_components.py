@@ -7,7 +7,7 @@ import inspect
 import itertools
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import coverage_texts as texts
@@ -28,7 +28,7 @@ WRONG_HINTS: Mapping[tuple[str, str], str] = {
 """Classes of components where a pipeline's annotation names one that does not work in it."""
 
 ARGUMENTS: Mapping[str, Any] = {
-    "default_denoising_steps": 8, "default_processing_resolution": 64, "resolution": 64, 
+    "default_denoising_steps": 8, "default_processing_resolution": 64, "latent_dim_scale": 8.0, "resolution": 64,
 }  # fmt: skip
 """Values of constructor parameters that are no components."""
 
@@ -45,9 +45,15 @@ def list_builders(cls: type) -> Iterator[Callable[[], Any]]:
     choices = [
         [make for kind in options[p.name] for make in _list_builders(p, {**kinds, p.name: kind})] for p in parameters
     ]
-    for chosen in itertools.product(*choices):
+    for chosen in filter(_agree, itertools.product(*choices)):
         makers = {p.name: make for p, make in zip(parameters, chosen, strict=True) if make is not _leave_out}
         yield functools.partial(_build, cls, makers)
+
+
+def _agree(makers: Sequence[Callable[[], Any]]) -> bool:
+    """Whether networks of one class have one config, such as the two experts of Wan 2.2."""
+    models = [make.args for make in makers if isinstance(make, functools.partial)]
+    return all(config == other for kind, config in models for second, other in models if kind is second)
 
 
 def _build(cls: type, makers: Mapping[str, Callable[[], Any]]) -> Any:
@@ -114,7 +120,7 @@ def _list_builders(parameter: inspect.Parameter, kinds: Mapping[str, Any]) -> It
         configs = MODELS.get(kind.__name__, {})
         configs = configs(kinds) if callable(configs) else configs
         for config in configs if isinstance(configs, list) else [configs]:
-            yield lambda config=config: build_model(kind, config)
+            yield functools.partial(build_model, kind, config)
     else:
         yield diffusers.ClassifierFreeGuidance if kind.__name__ == "BaseGuidance" else kind
 

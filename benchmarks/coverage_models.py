@@ -90,6 +90,7 @@ def _unets(beside: Mapping[str, Any]) -> list[dict[str, Any]]:
         dict(_UNET, time_cond_proj_dim=16),
         dict(_UNET, in_channels=2 * LATENT, out_channels=2 * LATENT + 1, time_cond_proj_dim=16),
         dict(_UNET, attention_type="gated"), dict(_UNET, attention_type="gated-text-image"),
+        dict(_UNET, in_channels=2 * LATENT, out_channels=LATENT + 1, time_cond_proj_dim=128 + WIDTH),
     ]  # fmt: skip
 
 
@@ -111,6 +112,8 @@ def _vae_of(beside: Mapping[str, Any]) -> Any:
     name = getattr(beside.get("transformer"), "__name__", "")
     width = 16 if name.startswith(("LongCat", "SD3")) else LATENT  # their pipelines fix it
     vae = dict(_VAE, shift_factor=0.0, latent_channels=width)
+    if "vocoder" in beside:
+        return dict(vae, in_channels=1, out_channels=1)
     return [vae, dict(vae, in_channels=6, out_channels=6)] if "unet" in beside else vae
 
 
@@ -222,7 +225,8 @@ MODELS: Mapping[str, Any] = {
         dict(text_embed_2_dim=WIDTH, rope_axes_dim=(8, 8), patch_size=(1, 1)),
         dict(in_channels=2 * LATENT, patch_size=(1, 1, 1), rope_axes_dim=(4, 6, 6))],
     "MochiTransformer3DModel": dict(in_channels=12, out_channels=None, max_sequence_length=16),
-    "MotifVideoTransformer3DModel": dict(in_channels=2 * LATENT + 1, rope_axes_dim=(4, 6, 6)),
+    "MotifVideoTransformer3DModel": [dict(in_channels=2 * LATENT + 1, rope_axes_dim=(4, 6, 6)),
+        dict(in_channels=2 * LATENT + 1, rope_axes_dim=(4, 6, 6), image_embed_dim=WIDTH)],
     "SanaTransformer2DModel": [dict(sample_size=8), dict(sample_size=8, guidance_embeds=True,
         qk_norm="rms_norm_across_heads")],
     "SanaControlNetModel": dict(sample_size=8), "SanaVideoTransformer3DModel": dict(sample_size=8,
@@ -257,9 +261,6 @@ MODELS: Mapping[str, Any] = {
     "StableAudioDiTModel": dict(sample_size=16, num_key_value_attention_heads=2, time_proj_dim=8,
                                 global_states_input_dim=2 * WIDTH, cross_attention_input_dim=WIDTH),
     "StableAudioProjectionModel": dict(text_encoder_dim=WIDTH, conditioning_dim=WIDTH, min_value=0, max_value=512),
-    "AutoencoderOobleck": dict(encoder_hidden_size=8, downsampling_ratios=[2, 64], channel_multiples=[1, 2],
-        decoder_channels=8,
-                               decoder_input_channels=LATENT),
     "UNet3DConditionModel": dict(
         sample_size=8, block_out_channels=(8, 16), attention_head_dim=4,
         down_block_types=("CrossAttnDownBlock3D", "DownBlock3D"), up_block_types=("UpBlock3D", "CrossAttnUpBlock3D")),

@@ -15,7 +15,8 @@ _WORDS = ("<pad>", "<unk>", "<s>", "</s>", *string.printable)
 VOCABULARY = 256
 
 SIZES: Mapping[str, Any] = {
-    "vocab_size": VOCABULARY, "hidden_size": WIDTH, "d_model": WIDTH, "projection_dim": WIDTH, "d_ff": 32, "d_kv": 16,
+    "vocab_size": VOCABULARY, "hidden_size": WIDTH, "d_model": WIDTH, "projection_dim": WIDTH, "project_dim": WIDTH,
+    "d_ff": 32, "d_kv": 16,
     "intermediate_size": 32, "num_hidden_layers": 2, "num_layers": 2, "num_attention_heads": 2, "num_heads": 2,
     "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 4096, "n_embd": WIDTH, "n_layer": 1,
         "n_head": 2,
@@ -74,7 +75,7 @@ def build(kind: Any, transformer: Any = None) -> Any:
     if "Processor" in name or "FeatureExtractor" in name:
         return kind()
     name = _STAND_BESIDE.get((name, getattr(transformer, "__name__", "")), _STAND_FOR.get(name, name))
-    kind = getattr(transformers, name, kind)
+    kind = kind if kind.__module__.startswith("diffusers") else getattr(transformers, name, kind)
     if name in _ENCODER_OF:
         return kind(build_config(getattr(transformers, _ENCODER_OF[name])).encoder).eval()
     config = transformers.CLIPVisionConfig if name == "PaintByExampleImageEncoder" else kind.config_class
@@ -94,6 +95,8 @@ _STAND_BESIDE = {("PreTrainedModel", "Ideogram4Transformer2DModel"): "Qwen3VLMod
 
 
 _CHANGES: Mapping[str, Mapping[str, Any]] = {
+    "DPTForDepthEstimation": {"num_hidden_layers": 4, "backbone_out_indices": [0, 1, 2, 3],
+        "neck_hidden_sizes": [8] * 4, "fusion_hidden_size": 8},
     "MultilingualCLIP": {"transformerDimSize": WIDTH, "imageDimSize": WIDTH},
     "SmolLM3ForCausalLM": {"vocab_size": 128256}, "T5GemmaEncoderModel": {"is_encoder_decoder": False},
         "Qwen3ForCausalLM": {"num_hidden_layers": 28}, "Mistral3ForConditionalGeneration": {"num_hidden_layers": 31},

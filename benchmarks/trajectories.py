@@ -1,11 +1,11 @@
-"""Calibration over the number of recorded trajectories, from the prior and without it.
+"""Calibration over the number of recorded trajectories: with probes, and with the prior in their place.
 
     python benchmarks/trajectories.py --cache DIR
 
 The digits models are exported; N = 50, guidance 2, the checkpoints' own solvers. The first so many trajectories of 16
-are searched, with their probes or without, and from a prior that leaves the model out or without one. 16 samples choose
-among the candidates, as in a calibration, and 64 held-out ones measure the winner. Finished cells stay in the cache,
-which may be that of `benchmarks/prior.py`. The last line is one JSON object.
+are searched, with their probes, or without probes and from a prior that leaves the model out. 16 samples choose among
+the candidates, as in a calibration, and 64 held-out ones measure the winner. Finished cells stay in the cache, which
+may be that of `benchmarks/prior.py`. The last line is one JSON object.
 """
 
 import json
@@ -21,7 +21,7 @@ from prior import MODELS, Campaign
 from zeus_trt.calibration.calibrate import CANDIDATES, screen
 from zeus_trt.calibration.record import record
 from zeus_trt.calibration.search import search
-from zeus_trt.calibration.shrinkage import complete, shrink
+from zeus_trt.calibration.shrinkage import shrink
 from zeus_trt.calibration.trajectory_stats import TrajectoryStats
 from zeus_trt.evaluation.workload import make_full_setting
 from zeus_trt.machine import describe_machine
@@ -30,11 +30,8 @@ from zeus_trt.zeus_graph.prior import load_kernels
 
 STEPS, BUDGETS = 50, (22, 15)
 VALIDATION, HELD_OUT = range(16, 32), range(32, 96)
-KINDS = (
-    (4, True, True), (4, True, False), (2, True, True), (4, False, True), (2, False, True), (1, True, True),
-    (1, False, True), (16, False, True),
-)  # fmt: skip
-"""Trajectories, whether the calibration starts from the prior, and whether probes are recorded."""
+KINDS = tuple((count, probes) for count in (4, 2, 1, 16) for probes in (True, False))
+"""Trajectories, and whether their probes are recorded; without them the prior is used."""
 
 
 class Model:
@@ -54,16 +51,15 @@ class Model:
     def measure(self, plan: Plan, numbers: Sequence[int]) -> float:
         return self._campaign.measure(self.name, "default", STEPS, plan, numbers)
 
-    def run(self, nfe: int, count: int, from_prior: bool, probes: bool) -> dict:
+    def run(self, nfe: int, count: int, probes: bool) -> dict:
         """A row of the table."""
         stats = self.record().select(range(count))
         if not probes:
             stats = replace(stats, responses=stats.responses[:, :0], calls=STEPS * count)
-        if from_prior:
-            stats = shrink(self.program, complete(self.program, stats, self.kernels), nfe, self.kernels)
+        stats = shrink(self.program, stats, nfe, self.kernels)
         winner = screen(self, search(self.program, stats, nfe)[:CANDIDATES], VALIDATION)[0]
         return {
-            "model": self.name, "nfe": nfe, "trajectories": count, "from_prior": from_prior, "probes": probes,
+            "model": self.name, "nfe": nfe, "trajectories": count, "probes": probes,
             "recording_calls": stats.calls, "psnr_db": round(self.measure(winner, HELD_OUT), 2), "plan": str(winner),
         }  # fmt: skip
 

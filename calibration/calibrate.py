@@ -10,7 +10,7 @@ from zeus_trt.calibration.mixed_search import search_mixed
 from zeus_trt.calibration.prediction import predict_psnr
 from zeus_trt.calibration.record import record
 from zeus_trt.calibration.search import list_uniform, search
-from zeus_trt.calibration.shrinkage import complete, is_known, shrink
+from zeus_trt.calibration.shrinkage import is_known, shrink
 from zeus_trt.calibration.trajectory_stats import TrajectoryStats
 from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.workload import Setting, Workload
@@ -71,8 +71,8 @@ class Task:
         on_calls: Called after every batch with its number of denoiser evaluations.
         quantized_cost: What a call of the quantized engine costs, in calls of the full one: plans may have ``Q``
             then, and budgets are costs. None searches plans of the full engine alone.
-        probes: Record how this model's outputs respond to moved inputs. Without it the prior's feedback serves, except
-            for a solver that the prior does not know.
+        probes: Record how this model's outputs respond to moved inputs. Without it the prior says that, except for a
+            solver that it does not know.
         kernels: The models of the prior; by default those that zeus-trt brings.
     """
 
@@ -131,12 +131,11 @@ class Task:
         program = self.program
         check_nfe(nfe, program.num_evaluations)
         uniform = list_uniform(program.num_evaluations, nfe)
-        stats = complete(program, stats, self.kernels)
-        shrunk = shrink(program, stats, nfe, self.kernels)
+        stats = shrink(program, stats, nfe, self.kernels)
         affordable, before = self._count_affordable(nfe, len(uniform)), bench.calls
-        found = search(program, shrunk, nfe, seed=self.seed)
+        found = search(program, stats, nfe, seed=self.seed)
         if self.quantized_cost is not None:  # the plans of one engine stay candidates
-            mixed = search_mixed(program, shrunk, budget, self.quantized_cost, seed=self.seed)
+            mixed = search_mixed(program, stats, budget, self.quantized_cost, seed=self.seed)
             found = tuple(plan for pair in zip(mixed, found, strict=False) for plan in pair)
         winner = screen(bench, found[:affordable], numbers["validation"])[0]
         kept = screen(bench, uniform, numbers["validation"])[:_UNIFORM]

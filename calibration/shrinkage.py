@@ -1,4 +1,4 @@
-"""A few recorded trajectories, completed by what the outputs of other models are like."""
+"""A few trajectories recorded without probes, completed by what the outputs of other models are like."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,40 +21,28 @@ def is_known(program: SolverProgram, kernels: Sequence[Kernel]) -> bool:
     return bool(_lay(program, kernels))
 
 
-def complete(program: SolverProgram, stats: TrajectoryStats, kernels: Sequence[Kernel]) -> TrajectoryStats:
-    """Gives trajectories that were recorded without probes the mean feedback of the prior, where it knows the solver.
-
-    Args:
-        program: The traced solver.
-        stats: Recorded trajectories of this solver.
-        kernels: The models of the prior.
-    """
-    if not np.isnan(stats.responses).all() or not (laid := _lay(program, kernels)):
-        return stats
-    feedback = np.mean([feedback for _, feedback in laid], axis=0)
-    return replace(stats, responses=np.tile(feedback, (len(stats.numbers), 1, 1)))
-
-
 def shrink(program: SolverProgram, stats: TrajectoryStats, nfe: int, kernels: Sequence[Kernel]) -> TrajectoryStats:
-    """Moves the inner products of a few trajectories a little towards those of the prior.
+    """Completes a few trajectories that were recorded without probes: the prior knows how outputs respond to errors.
 
-    The products of a model of the prior are scaled to the error that each trajectory has with evenly spread steps and
-    the line through the last two outputs.
+    Their feedback is the mean of the prior's, and their inner products move a little towards those of the prior. The
+    products of each model are scaled to the error that each trajectory has with evenly spread steps and the line
+    through the last two outputs.
 
     Args:
         program: The traced solver.
-        stats: Recorded trajectories of this solver, with their feedback.
+        stats: Recorded trajectories of this solver; with probes they are returned as they are.
         nfe: Full steps of the plans that will be searched.
         kernels: The models of the prior; without one, and with a solver that the prior does not know, ``stats`` is
             returned as it is.
     """
-    if not (laid := _lay(program, kernels)):
+    if not np.isnan(stats.responses).all() or not (laid := _lay(program, kernels)):
         return stats
+    feedback, count = np.mean([feedback for _, feedback in laid], axis=0), len(stats.numbers)
+    stats = replace(stats, responses=np.tile(feedback, (count, 1, 1)))
     line = replace(Plan.spread(program.num_evaluations, nfe), predictor=Predictor.parse("lagrange-2"))
-    weights = weigh_error(program, list_rows(program, line), stats.feedback)
+    weights = weigh_error(program, list_rows(program, line), feedback)
     known = np.mean([_normalise(outputs, weights) for outputs, _ in laid], axis=0)
-    share = PRIOR_TRAJECTORIES / len(stats.numbers)
-    own = predict_errors(program, stats, line)[:, None, None]
+    share, own = PRIOR_TRAJECTORIES / count, predict_errors(program, stats, line)[:, None, None]
     return replace(stats, products=(1 - share) * stats.products + share * own * known)
 
 

@@ -84,8 +84,10 @@ def open_task(workload: SessionWorkload | PipelineWorkload, options: TaskOptions
     )  # fmt: skip
     if task.trajectories is None and (bundle or beside):
         key = json_file.digest(make_tag(workload, task.program, setting, **task.recorded))[:16]
-        place = bundle.path / "calibration" / f"{key}.npz" if bundle else beside.with_name(f"{beside.stem}-{key}.npz")
-        task = replace(task, trajectories=place)
+        if bundle:
+            task = replace(task, trajectories=bundle.path / "calibration" / f"{key}.npz")
+        elif beside:
+            task = replace(task, trajectories=beside.with_name(f"{beside.stem}-{key}.npz"))
     return task
 
 

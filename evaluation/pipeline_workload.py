@@ -32,7 +32,7 @@ class PipelineWorkload(Workload):
         prompts: One per sample, in turn; labels for a pipeline of class labels, nothing for one without content.
         arguments: More arguments of its ``__call__``, such as ``guidance_scale``, ``height`` and ``negative_prompt``.
         seed: Sample k draws its noise from seed + k.
-        bundle: A bundle of the pipeline, for the backends other than ``eager``.
+        bundle: A bundle of the pipeline, for the backends other than ``eager``; its adapter is in its engines alone.
 
     ``engines`` are opened engines by backend; those of the bundle are opened when they are run first.
     """
@@ -68,6 +68,10 @@ class PipelineWorkload(Workload):
         modules = {name: part for name, part in self.pipeline.components.items() if isinstance(part, torch.nn.Module)}
         return {name: part for name, part in modules.items() if not any(part is denoiser for denoiser in denoisers)}
 
+    @property
+    def _adapter(self) -> Any:
+        return self.bundle.adapter if self.bundle else None
+
     @cached_property
     def _weights_sha256(self) -> str:
         return digest_weights(next(iter(find_denoisers(self.pipeline).values())))[0]
@@ -85,6 +89,7 @@ class PipelineWorkload(Workload):
             "arguments": {name: _describe(value) for name, value in self.arguments.items()},
             "guidance_scale": self.arguments.get("guidance_scale", own.default if own else 1.0),
             "seed": self.seed,
+            **({"adapter": self._adapter.name} if self._adapter else {}),
         }
 
     def program(self, num_steps: int, solver: str = "default") -> SolverProgram:
@@ -131,7 +136,8 @@ class PipelineWorkload(Workload):
 
         acceleration = accelerate(
             self.pipeline, plan=plan, scheduler=self._scheduler(solver), on_step=note,
-            engine=None if backend == EAGER else self._open(backend), check=backend not in self._checked, **options,
+            engine=None if backend == EAGER else self._open(backend), check=backend not in self._checked,
+            adds_adapter=backend != EAGER and self._adapter is not None, **options,
         )  # fmt: skip
         with acceleration as fast, self._explain(num_steps):
             output = fast(**self._ask(numbers, num_steps), return_dict=False)

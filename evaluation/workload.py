@@ -178,6 +178,7 @@ class SessionWorkload(Workload):
             "guidance_scale": self.guidance_scale,
             "seed": self.seed,
             **({"inputs": digest_tensors(self.inputs)} if self.inputs else {}),
+            **({"adapter": self.bundle.adapter.name} if self.bundle.adapter else {}),
         }
 
     def program(self, num_steps: int, solver: str = "default") -> SolverProgram:

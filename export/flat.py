@@ -1,6 +1,7 @@
 """The captured denoiser as a function of flat tensors, and that function as an ONNX graph."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from zeus_trt.export.adapters import fuse_adapters
 from zeus_trt.export.branches import Branches, describe_branches, find_origin, note_answers
 from zeus_trt.export.capture import Capture
 from zeus_trt.export.graph import quiet, write_graph
-from zeus_trt.export.limits import read_rules, tie_sizes
+from zeus_trt.export.guards import FixedSizes, Sizes
+from zeus_trt.export.limits import list_sizes, read_rules, tie_sizes
 from zeus_trt.export.open_sizes import keep_sizes_open
 from zeus_trt.export.parameters import map_parameters, write_parameters
 from zeus_trt.export.selections import Selections
@@ -33,14 +35,18 @@ class FlatDenoiser(torch.nn.Module):
     Args:
         captured: What was captured.
         branches: Answers the branches of the denoiser's code; NaN is returned where an input asks for another answer.
+        note: Called with the sizes of each call, each under its symbol.
     """
 
-    def __init__(self, captured: Capture, branches: Branches | None = None):
+    def __init__(
+        self, captured: Capture, branches: Branches | None = None, note: Callable[[Sizes], None] = lambda sizes: None
+    ):
         super().__init__()
         self.denoiser = shallow_copy(captured.denoiser).eval()
-        self._captured, self._branches = captured, branches or Branches()
+        self._captured, self._branches, self._note = captured, branches or Branches(), note
 
     def forward(self, *values: torch.Tensor | int) -> torch.Tensor:
+        self._note(list_sizes(self._captured, values))
         tie_sizes(self._captured, values)
         self._branches.begin()
         return self._branches.poison(self._captured.leave(self.denoiser(**self._captured.nest(values))))
@@ -99,14 +105,16 @@ def _try_trace(captured: Capture, branches: Branches) -> torch.export.ExportedPr
         dynamic if spec.value else {axis: dynamic for axis, size in enumerate(spec.axes) if isinstance(size, str)}
         for spec in captured.inputs
     )
+    fixed_sizes = FixedSizes()
     try:
         with torch.no_grad(), quiet():
-            flat = FlatDenoiser(replace(captured, denoiser=fuse_adapters(captured.denoiser)), branches)
-            with keep_sizes_open(flat.denoiser), Selections(), branches:
+            adapted = replace(captured, denoiser=fuse_adapters(captured.denoiser))
+            flat = FlatDenoiser(adapted, branches, fixed_sizes.note)
+            with keep_sizes_open(flat.denoiser), Selections(), fixed_sizes, branches:
                 return torch.export.export(flat, captured.examples, dynamic_shapes=(shapes,), strict=False)
     except Exception as error:  # torch and the model's own code each raise theirs
         kind = type(captured.denoiser).__name__
-        if fixed := _list_fixed(captured, error):
+        if fixed := _list_fixed(captured, error, fixed_sizes):
             raise Untraceable(
                 f"denoiser: got {kind}, whose code fixes {' and '.join(fixed)}; expected code that computes with "
                 "tensors and their sizes alone. Capture it with settings that do not vary that, or change the model's "
@@ -120,12 +128,12 @@ def _try_trace(captured: Capture, branches: Branches) -> torch.export.ExportedPr
         ) from error
 
 
-def _list_fixed(captured: Capture, error: Exception) -> list[str]:
-    """The symbols that a model's code makes constants of, each with its value, as torch's words say."""
+def _list_fixed(captured: Capture, error: Exception, sizes: FixedSizes) -> list[str]:
+    """The symbols that a model's code makes constants of, each with its value, as torch's words say, and its line."""
     words = r"You marked L\['values'\]\[(\d+)\](?:\.size\(\)\[(\d+)\])? as dynamic but .* constant \((-?\d+)\)"
     found = re.findall(words, str(error))
-    names = ((_name_slot(captured, place, axis), size) for place, axis, size in found)
-    return sorted({f"{name} at {size}" for name, size in names if name})
+    names = [(_name_slot(captured, place, axis), size) for place, axis, size in found]
+    return sorted({f"{name} at {size}{sizes.find_line(name)}" for name, size in names if name})
 
 
 def _name_open(captured: Capture, error: Exception) -> str:

@@ -4,15 +4,17 @@ import ast
 import functools
 import linecache
 import re
-from collections.abc import Iterator
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import sympy
 import torch
+from torch.overrides import TorchFunctionMode
 
-_TORCH = str(Path(torch.__file__).parent)
+_TORCH, _OWN = str(Path(torch.__file__).parent), str(Path(__file__).parent)
 _LAYOUT = {  # functions of torch that compare sizes to choose strides or a kernel, which a graph does not have
     "check_contiguous_sizes_strides", "is_contiguous", "is_channels_last_contiguous_2d",
     "is_channels_last_contiguous_3d", "are_strides_like_channels_last", "are_strides_like_channels_last_or_false",
@@ -53,8 +55,7 @@ def list_guards(environment: Any, graph: torch.fx.Graph) -> Iterator[Guard]:
             continue
         if not is_torch and changes_nothing(file, line):
             continue
-        origin = f"{frame.name} of torch" if is_torch else f"{Path(file).name}:{line}" if file else ""
-        yield Guard(expression, origin)
+        yield Guard(expression, _name_origin(frame))
     for asserts in environment.deferred_runtime_asserts.values():
         for condition in asserts:
             yield Guard(condition.expr, _find_assertion(graph, str(condition.expr)))
@@ -64,6 +65,57 @@ def find_line(node: torch.fx.Node) -> str:
     """File and line of the model that a node of a graph comes from; empty if torch does not know it."""
     lines = re.findall(r'File "([^"]+)", line (\d+), in', node.meta.get("stack_trace") or "")
     return f"{Path(lines[-1][0]).name}:{lines[-1][1]}" if lines else ""
+
+
+Sizes = Iterable[tuple[str, Any]]
+"""Sizes, each under its symbol, once per axis that has it."""
+
+
+class FixedSizes(TorchFunctionMode):
+    """Knows, while a model is traced, which of its lines make numbers of sizes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sizes: list[tuple[str, Any]] = []
+        self._lines: list[str] = []  # of each guard: the line whose call of torch was the next to end
+
+    def note(self, sizes: Sizes) -> None:
+        """Takes the sizes of a call."""
+        self._sizes = [(name, size) for name, size in sizes if isinstance(size, torch.SymInt)]
+
+    def find_line(self, name: str) -> str:
+        """Where a symbol first was one number: `` (model.py:12)``; empty if it never was."""
+        symbols = {size.node._expr for other, size in self._sizes if other == name}
+        for place, guard in enumerate(self._list_guards()):
+            found = guard.expr.free_symbols
+            if isinstance(guard.expr, sympy.Eq) and len(found) == 1 and found <= symbols:
+                origin = _name_origin(guard.sloc.framework_loc)
+                is_known = origin.endswith(" of torch") and self._lines[place : place + 1] > [""]
+                return f" ({self._lines[place] if is_known else origin})"
+        return ""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        try:
+            return func(*args, **(kwargs or {}))
+        finally:
+            if count := len(self._list_guards()) - len(self._lines):
+                self._lines += [_find_last(traceback.extract_stack())] * count
+
+    def _list_guards(self) -> Sequence[Any]:
+        return self._sizes[0][1].node.shape_env.guards if self._sizes else ()
+
+
+def _find_last(frames: traceback.StackSummary) -> str:
+    """File and line of the last frame that is of a model; empty if none is."""
+    lines = [frame for frame in frames if not frame.filename.startswith((_TORCH, _OWN, "<"))]
+    return f"{Path(lines[-1].filename).name}:{lines[-1].lineno}" if lines else ""
+
+
+def _name_origin(frame: Any) -> str:
+    """File and line of the model, or the name of torch's function."""
+    if not (file := getattr(frame, "filename", "")):
+        return ""
+    return f"{frame.name} of torch" if file.startswith(_TORCH) else f"{Path(file).name}:{frame.lineno}"
 
 
 def _find_assertion(graph: torch.fx.Graph, expression: str) -> str:

@@ -21,7 +21,7 @@ from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec
 def tie_sizes(captured: Capture, values: Sequence[Any]) -> None:
     """Tells the exporter which sizes are equal, and which are products of others."""
     sizes: dict[str, Any] = {}
-    for name, size in _list_sizes(captured, values):
+    for name, size in list_sizes(captured, values):
         torch._check(size == sizes.setdefault(name, size))
     for symbol in captured.symbols:
         if symbol.factors and sizes.keys() >= {*symbol.factors}:
@@ -45,7 +45,7 @@ def read_rules(captured: Capture, program: torch.export.ExportedProgram) -> Size
         ZeusError: A condition that is no relation of the captured sizes.
     """
     nodes = [node for node in program.graph.nodes if node.op == "placeholder"][-len(captured.inputs) :]
-    found = list(_list_sizes(captured, [node.meta["val"] for node in nodes]))
+    found = list(list_sizes(captured, [node.meta["val"] for node in nodes]))
     names = {size.node._expr: sympy.Symbol(name, integer=True, positive=True) for name, size in found}
     bounds = Bounds(smallest=dict.fromkeys(names.values(), 2))
     environment: Any = found[0][1].node.shape_env if found else None
@@ -106,9 +106,18 @@ def _write_products(captured: Capture) -> dict[sympy.Symbol, sympy.Basic]:
 
 def _relate(condition: sympy.Basic, guard: Guard) -> Relation:
     try:
-        return to_relation(condition, guard.origin)
+        return _order(to_relation(condition, guard.origin))
     except NotImplementedError as error:
         raise _refuse(guard, f"{condition}, which has {error}") from error
+
+
+def _order(relation: Relation) -> Relation:
+    """The relation; a remainder that is not 0 is above it, and one that is not above 0 is 0."""
+    *_, divisor, modulo, zero, compare = ("", *relation.terms)
+    same = {"!=": ">", "<=": "=="}.get(str(compare))
+    if same and (modulo, zero) == ("%", 0) and isinstance(divisor, int) and divisor > 0:
+        return replace(relation, terms=(*relation.terms[:-1], same))
+    return relation
 
 
 def _refuse(guard: Guard, condition: str) -> ZeusError:
@@ -131,7 +140,7 @@ def _limit(spec: SymbolSpec, bounds: Bounds, is_batch: bool) -> SymbolSpec:
     )
 
 
-def _list_sizes(captured: Capture, values: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+def list_sizes(captured: Capture, values: Sequence[Any]) -> Iterator[tuple[str, Any]]:
     """Every size that varies, under its symbol; a symbol comes once per axis that has it."""
     for spec, value in zip(captured.inputs, values, strict=True):
         if spec.value:

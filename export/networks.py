@@ -114,7 +114,7 @@ def find_layout(
         if unknown := [axis for axis in axes if isinstance(axis, str) and axis not in known]:
             raise ZeusError(
                 f"{name}: got a size {unknown[0]} in a network's answer that is in no proportion to the sizes of its "
-                "inputs; expected one that is. Export the pipeline at multiples of 64 pixels."
+                "inputs; expected one that is. Export at multiples of 64 pixels, or the denoiser alone."
             )
         tensors.append(TensorSpec(name, "float32", axes, "output"))
     return Layout(tuple(tensors), _nest(answer, iter(range(len(tensors)))))

@@ -1,6 +1,7 @@
 """How a pipeline is called for its capture: with what it asks for, at any size."""
 
 import ast
+import copy
 import importlib.util
 import inspect
 import math
@@ -38,6 +39,8 @@ SEED = "content_seed"
 _MOST_GUESSES = 4
 PER_PROMPT = ("num_images_per_prompt", "num_videos_per_prompt", "num_waveforms_per_prompt")
 _SIZED = (PICTURE, MASK, VIDEO, MASK_VIDEO)
+_MAPS = ("effnet_in_channels", "effnet_embd")
+"""Channels of an embedding of a picture that is a map of features, in the configs of the networks that read it."""
 
 
 class MissingArgument(ZeusError):
@@ -70,7 +73,8 @@ class PipelineCall:
         size = _find_size(setting)
         shape = _find_shape(self.shape, size)
         made = {name: make(kind, name, size, self.form, shape) for name, kind in self.kinds.items()}
-        passed = {name: value for name, value in setting.items() if name in takes}
+        # A copy of each list: Z-Image Omni writes into its prompts.
+        passed = {name: copy.copy(value) for name, value in setting.items() if name in takes}
         if "num_inference_steps" in takes:
             passed["num_inference_steps"] = steps = _count_steps(takes, self.given)
             passed |= _cut_schedules(takes, steps)
@@ -140,7 +144,7 @@ def _vary_form(pipeline: Any, call: PipelineCall) -> Iterator[PipelineCall]:
     if has_embeddings:
         shapes = [(width,) for width in list_widths(pipeline)]
         configs = [getattr(part, "config", {}) for part in pipeline.components.values()]
-        channels = [c.get("effnet_in_channels") for c in configs if isinstance(c, Mapping)]
+        channels = [c.get(name) for c in configs if isinstance(c, Mapping) for name in _MAPS]
         shapes = [(found, -1, -1) for found in channels if found] + shapes
     for shape, form in product(shapes, FORMS if has_pictures else FORMS[:1]):
         yield replace(call, form=form, shape=shape)

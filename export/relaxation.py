@@ -80,8 +80,8 @@ def leave_special(captured: Capture, rules: SizeRules, pipeline: Any, settings: 
 
 
 def is_special(relation: Relation) -> bool:
-    """Whether it asks for a remainder of 0: ``a % b == 0``, or ``<= 0``."""
-    return relation.terms[-3:-1] == ("%", 0) and relation.terms[-1] in ("==", "<=")
+    """Whether it asks for a remainder of 0: ``a % b == 0``."""
+    return relation.terms[-3:] == ("%", 0, "==")
 
 
 def _list_relations(rules: SizeRules, settings: Settings) -> Iterator[_Wider]:

@@ -15,7 +15,7 @@ from zeus_trt.export.runs import Settings
 _OUTPUTS = ("latent", "pt", "np")  # not every pipeline returns latents
 _TEXT_LENGTHS = ("max_sequence_length",)
 _RESIZES = ("use_resolution_binning", "_auto_resize")  # each replaces the sizes that are asked for
-_SECONDS = ("audio_length_in_s", "audio_end_in_s")
+_SECONDS = ("audio_length_in_s", "audio_end_in_s", "audio_duration")
 
 
 def choose_settings(
@@ -202,7 +202,8 @@ def _choose_content(base: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _list_default_sizes(pipeline: Any, step: int) -> list[tuple[int, int]]:
-    """Sizes beside the one of the denoiser's config, which some models compute in another way; then that one.
+    """Sizes beside the one of the denoiser's config, which some models compute in another way; then that one, and it
+    as a square, the last that a network with many levels refuses.
 
     The config of a component that encodes is not that of the latents.
     """
@@ -211,4 +212,4 @@ def _list_default_sizes(pipeline: Any, step: int) -> list[tuple[int, int]]:
     sample = next((size for size in sizes if isinstance(size, int)), None)
     side = sample * getattr(pipeline, "vae_scale_factor", 8) if sample else 512
     side = max(side // step, 2) * step
-    return [(side + step, side - step), (side, side - step)]
+    return [(side + step, side - step), (side, side - step), (side, side)]

@@ -13,6 +13,7 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle.bundle import Bundle
+from zeus_trt.runtime.bundle.mixture import Choice
 from zeus_trt.runtime.denoiser import Denoiser, EnginePair
 from zeus_trt.runtime.engines.choose import BACKENDS, check_device, check_given, choose_engine
 from zeus_trt.runtime.engines.engine import Engine
@@ -43,7 +44,7 @@ class Session:
             runs the bundle's graph; or ``auto``, the first of these that runs here.
         device: Where it runs, such as ``cuda:1``; by default a GPU if there is one, else the CPU.
         precision: That of the graph, of a bundle with several; by default its first.
-        adapter: Name of the bundle's adapter that the engine shall have; by default that of ``bundle``.
+        adapter: What the engine adds to its weights, as in ``Bundle.with_adapter``; by default that of ``bundle``.
         **options: ``cuda_graph`` and ``trust_engines``, as in ``choose_engine``.
 
     Raises:
@@ -59,7 +60,7 @@ class Session:
         backend: str = "auto",
         device: str | torch.device | None = None,
         precision: str | None = None,
-        adapter: str | None = None,
+        adapter: Choice | None = None,
         **options: Any,
     ):
         expect("bundle", bundle, (str, Path, Bundle), "a folder or an opened bundle")
@@ -108,8 +109,8 @@ class Session:
                 self._quantized, _reason = self._open(bundle=self.bundle, precision=self.bundle.find_quantized())
             return self._quantized
 
-    def open_engine(self, adapter: str, precision: str | None = None) -> Engine:
-        """Another engine of the same kind and device, with this adapter of the bundle; errors as in the class."""
+    def open_engine(self, adapter: Choice, precision: str | None = None) -> Engine:
+        """Another engine of the same kind and device, with this adapter; errors as in the class."""
         return self._open(bundle=self.bundle.with_adapter(adapter), precision=precision)[0]
 
     def begin(self, num_steps: int, strength: float) -> int:
@@ -215,9 +216,8 @@ class Session:
         """As ``generate``, but it only checks the request.
 
         Args:
-            conditioning, mode, on_call, on_step: As in ``generate``.
+            conditioning, mode, on_call, on_step, **settings: As in ``generate``.
             aim: Chooses the plan of a request that gives neither a plan nor a floor.
-            **settings: As in ``generate``.
 
         Raises:
             ZeusError: As ``generate``, but for what the engine answers.

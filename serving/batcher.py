@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from functools import lru_cache, partial
 from typing import Any
 
@@ -14,12 +14,14 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import Bundle, Denoiser, EnginePair, Result, Session
+from zeus_trt.runtime.bundle.mixture import Choice
 from zeus_trt.runtime.menu import Aim
 from zeus_trt.runtime.prepared import Prepared
 from zeus_trt.runtime.request import expect
 from zeus_trt.serving.desk import NAME, Desk
-from zeus_trt.serving.dispatcher import PATIENCE, Dispatcher, SharedEngine, name_lane
+from zeus_trt.serving.dispatcher import PATIENCE, Dispatcher, SharedEngine
 from zeus_trt.serving.lane import Lane
+from zeus_trt.serving.lanes import MAX_ADAPTERS, Lanes, name_lane
 from zeus_trt.serving.report import Counters
 from zeus_trt.serving.ticket import EndedError, Ticket
 from zeus_trt.zeus_graph.counts import check_count, is_finite, show
@@ -49,6 +51,8 @@ class Batcher(AbstractContextManager):
         max_queue: Requests that wait for their begin.
         batch_sizes: The only sizes of a call, which is padded to the next one; by default those that the engine takes.
             With a single size the load does not change the last bits of a result.
+        max_adapters: Adapters whose engines are open at a time, beside the session's: the one that was used least
+            recently is closed for another. Requests with more of them wait until others are done.
 
     Raises:
         ZeusError: A setting that is not a number in its range, or sizes that the engine does not take.
@@ -63,12 +67,14 @@ class Batcher(AbstractContextManager):
         max_active: int | None = None,
         max_queue: int = 256,
         batch_sizes: Sequence[int] | None = None,
+        max_adapters: int = MAX_ADAPTERS,
     ):
         expect("session", session, Session, "a Session")
         for name, value in (
             ("max_rows", max_rows),
             ("max_active", 1 if max_active is None else max_active),
             ("max_queue", max_queue),
+            ("max_adapters", max_adapters),
         ):
             check_count(name, value, 1, _MOST)
         for size in batch_sizes or ():
@@ -79,23 +85,25 @@ class Batcher(AbstractContextManager):
         make_lane = partial(Lane.of, manifest=manifest, max_rows=max_rows, batch_sizes=batch_sizes)
         make_lane(session.engine)  # refuses sizes now
         by_row = tuple(spec.name for spec in manifest.inputs if spec.axes[:1] == manifest.latents.axes[:1])
-        self._given, self._opened = session, ExitStack()
+        self._given = session
+        self._lanes = Lanes(lambda lane: make_lane(self._open_engine(*lane.partition(":")[::2])), max_adapters)
         self._dispatcher = Dispatcher(
-            lambda lane: make_lane(self._open_engine(*lane.partition(":")[::2])),
+            self._lanes,
             tuple(dict.fromkeys((manifest.inputs[0].name, manifest.inputs[1].name, *by_row))),
             max_wait,
         )
         self._open = lru_cache(_REMEMBERED)(self._open_session)
-        self.session = self._open(None, None)
+        self.session = self._find_session(None, None)
         self.engine = self._share(session.bundle, None)
-        self._desk = Desk(max_active or 2 * max_rows, max_queue, self._begin, self._dispatcher.leave, self._finish)
+        begin, leave, close = self._begin, self._dispatcher.leave, self._dispatcher.close
+        self._desk = Desk(max_active or 2 * max_rows, max_queue, begin, leave, close, max_adapters)
 
     def submit(
         self,
         conditioning: Mapping[str, torch.Tensor] | None = None,
         *,
         scheduler: Any = None,
-        adapter: str | None = None,
+        adapter: Choice | None = None,
         deadline: float | None = None,
         time_limit: float | None = None,
         **settings: Any,
@@ -105,8 +113,8 @@ class Batcher(AbstractContextManager):
         Args:
             conditioning: As in ``Session.generate``.
             scheduler: A diffusers scheduler to use instead of the session's.
-            adapter: Name of an adapter of the bundle to use instead of the session's. Its engine is opened at the first
-                request, and stays open. Rows of other adapters never share a call.
+            adapter: What to use instead of the session's adapter, as in ``Bundle.with_adapter``. Its engine is opened
+                at the first request. Rows of other adapters never share a call.
             deadline: Seconds from now; requests that are due earlier go first. By default all are due after a minute. A
                 request that gives no plan gets the best of the bundle's calibrated plans that is expected to end in
                 time; beside ``min_psnr`` one of at least so much.
@@ -120,7 +128,8 @@ class Batcher(AbstractContextManager):
 
         Raises:
             FullError: Too many requests wait.
-            ZeusError: The batcher is closed, or a time is not a number. The future raises errors of other settings.
+            ZeusError: The batcher is closed, a time is not a number, or the bundle has no such adapter. The future
+                raises errors of other settings.
         """
         for name, value in (("deadline", deadline), ("time_limit", time_limit)):
             if value is not None and (not is_finite(value) or value <= 0):
@@ -138,13 +147,13 @@ class Batcher(AbstractContextManager):
         """As ``submit``, and waits for the result; cancelling the task cancels the request."""
         return await asyncio.wrap_future(self.submit(conditioning, **settings))
 
-    def open_session(self, adapter: str) -> Session:
+    def open_session(self, adapter: Choice) -> Session:
         """As ``session``, for pipelines with this adapter of the bundle.
 
         Raises:
             ZeusError: The bundle has no such adapter, or the engine takes none.
         """
-        return self._open(None, self._name(adapter))
+        return self._find_session(None, self._name(adapter))
 
     @property
     def counters(self) -> Counters:
@@ -168,7 +177,7 @@ class Batcher(AbstractContextManager):
         try:
             if ticket.is_over:
                 raise EndedError
-            session = self._open(ticket.scheduler, ticket.adapter)
+            session = self._find_session(ticket.scheduler, ticket.adapter)
             aim = self._choose_aim(ticket) if ticket.deadline is not None else None
             run = session.prepare(ticket.conditioning, aim=aim, **ticket.settings)
         except BaseException as error:
@@ -181,16 +190,24 @@ class Batcher(AbstractContextManager):
         else:
             threading.Thread(target=self._run, args=(ticket, run), name=f"{NAME}request", daemon=True).start()
 
-    def _name(self, adapter: str | None) -> str | None:
-        """None for the session's own."""
-        own = self._given.bundle.adapter
-        return None if own and own.name == adapter else adapter
+    def _name(self, adapter: Choice | None) -> str | None:
+        """The same name for the same adapter; None for the session's own."""
+        if adapter is None:
+            return None
+        bundle = self._given.bundle
+        chosen = bundle.with_adapter(adapter).adapter
+        return None if chosen is None or chosen == bundle.adapter else chosen.name
+
+    def _find_session(self, scheduler: Any, adapter: str | None) -> Session:
+        """A session of these, whose engine is open."""
+        session = self._open(scheduler, adapter)
+        self._lanes.choose(name_lane("F", adapter))
+        return session
 
     def _open_session(self, scheduler: Any, adapter: str | None) -> Session:
         given = self._given
         bundle = given.bundle.with_adapter(adapter) if adapter else given.bundle
         session = Session(bundle, engine=self._share(bundle, adapter), scheduler=scheduler, device=given.device)
-        self._dispatcher.choose_lane(name_lane("F", adapter))
         if scheduler is None:
             session.solver, session.backend_reason = given.solver, given.backend_reason
         return session
@@ -209,11 +226,7 @@ class Batcher(AbstractContextManager):
             return given.quantized if letter == "Q" else given.engine
         info = getattr(given.engine, "info", None)
         precision = given.bundle.find_quantized() if letter == "Q" else info.precision if info else None
-        return self._opened.enter_context(given.open_engine(adapter, precision))
-
-    def _finish(self) -> None:
-        self._dispatcher.close()
-        self._opened.close()
+        return given.open_engine(adapter, precision)
 
     def _run(self, ticket: Ticket, run: Prepared) -> None:
         outcome: Result | BaseException

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import Result
+from zeus_trt.serving.lanes import has_room
 from zeus_trt.serving.ticket import EndedError, FullError, Ticket
 
 NAME = "zeus-trt-"
@@ -25,6 +26,8 @@ class Desk:
         begin: Begins a request; it calls ``end`` when that is over, and so must whatever it raises.
         leave: Called with a request that is over before its end: it was cancelled, or its time limit passed.
         close: Called when all requests are over, after ``close``.
+        max_adapters: Adapters of the requests that run at a time. The first request that would bring another one waits,
+            and those behind it.
     """
 
     def __init__(
@@ -34,7 +37,9 @@ class Desk:
         begin: Callable[[Ticket], None],
         leave: Callable[[Ticket], None],
         close: Callable[[], None],
+        max_adapters: int,
     ):
+        self._max_adapters = max_adapters
         self.max_active, self._max_queue = max_active, max_queue
         self._begin, self._leave, self._close = begin, leave, close
         self._changed = threading.Condition()
@@ -127,13 +132,16 @@ class Desk:
                 if late and limit <= now:
                     self._remove(late)
                     return lambda: self._end_late(late)
-                if self._queue and len(self._active) < self.max_active:
+                if self._queue and len(self._active) < self.max_active and self._may_begin(self._queue[0][-1]):
                     ticket = heapq.heappop(self._queue)[-1]
                     self._active.add(ticket)
                     return lambda: self._begin(ticket)
                 if self._is_closed and not self._queue and not self._active:
                     return None
                 self._changed.wait(None if limit == math.inf else limit - now)
+
+    def _may_begin(self, ticket: Ticket) -> bool:
+        return has_room(ticket.adapter, (one.adapter for one in self._active), self._max_adapters)
 
     def _end_late(self, ticket: Ticket) -> None:
         self._settle(ticket, ticket.refuse())

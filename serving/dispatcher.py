@@ -17,7 +17,7 @@ from zeus_trt.runtime.denoiser import Denoiser
 from zeus_trt.serving.call_form import CallForms
 from zeus_trt.serving.call_queue import CallQueue
 from zeus_trt.serving.inline import Calls, Ending, Trajectory, send
-from zeus_trt.serving.lane import Lane
+from zeus_trt.serving.lanes import Lanes, name_lane
 from zeus_trt.serving.report import Counters
 from zeus_trt.serving.ticket import EndedError, Ticket
 from zeus_trt.serving.waiting_call import Caller, Part, WaitingCall
@@ -33,18 +33,16 @@ class Dispatcher:
     """Gathers the calls of many threads, and calls the engines in one thread.
 
     Args:
-        open_lane: Gives the engine of a lane's name; called once per name, in the thread that asks for it first.
+        lanes: The engines; closed with it.
         by_row: Names of the inputs with a row per image, the latents first and the timestep second.
         max_wait: As in ``CallQueue``.
     """
 
-    def __init__(self, open_lane: Callable[[str], Lane], by_row: tuple[str, ...], max_wait: float):
-        self._open_lane, self._forms = open_lane, CallForms(by_row)
+    def __init__(self, lanes: Lanes, by_row: tuple[str, ...], max_wait: float):
+        self._lanes, self._forms = lanes, CallForms(by_row)
         self._begun: deque[Trajectory] = deque()
         self._resumed: deque[tuple[Trajectory, WaitingCall]] = deque()
         self._queue = CallQueue(max_wait)
-        self._lanes: dict[str, Lane] = {}
-        self._opening = threading.Lock()
         self._changed = threading.Condition()
         self._here = threading.local()
         self._is_closed = False
@@ -62,7 +60,7 @@ class Dispatcher:
         caller = getattr(self._here, "caller", None)
         if caller is None:
             caller = self._here.caller = Caller()
-        lane = self.choose_lane(letter)
+        lane = self._lanes.choose(letter)
         ticket = caller if isinstance(caller, Ticket) else None
         now = time.monotonic()
         call = self._forms.make(caller, letter, inputs, now, ticket.due if ticket else now + PATIENCE)
@@ -124,6 +122,7 @@ class Dispatcher:
             self._changed.notify()
         if threading.current_thread() is not self._thread:
             self._thread.join()
+            self._lanes.close()
 
     def measure_call(self) -> float:
         """Seconds that calls took of late, with their waiting; 0 at first."""
@@ -141,15 +140,6 @@ class Dispatcher:
                 waiting=len(self._queue) + len(self._begun) + len(self._resumed),
                 **others,
             )
-
-    def choose_lane(self, name: str) -> Lane:
-        """The lane of a name; opens its engine, with its errors, if that is not open."""
-        if lane := self._lanes.get(name):
-            return lane
-        with self._opening:
-            if name not in self._lanes:
-                self._lanes[name] = self._open_lane(name)
-            return self._lanes[name]
 
     @torch.no_grad()
     def _run(self) -> None:
@@ -172,7 +162,7 @@ class Dispatcher:
                 raise EndedError
             letter, inputs = step(trajectory.calls)
             letter = name_lane(letter, ticket.adapter)
-            lane, now = self.choose_lane(letter), time.monotonic()
+            lane, now = self._lanes.choose(letter), time.monotonic()
             call = self._forms.make(ticket, letter, inputs, now, ticket.due, partial(self._resume, trajectory))
             with self._changed:
                 self._queue.put(call, lane.most)
@@ -198,11 +188,13 @@ class Dispatcher:
                 self._changed.wait(None if change is None else max(change - now, 0.0))
 
     def _answer(self, parts: list[Part]) -> None:
-        lane = self._lanes[str(parts[0].call.key[0])]
         rows, began = sum(part.rows for part in parts), time.monotonic()
         error: BaseException | None = None
+        padding = 0
         try:
-            output = lane.run(parts).clone()  # engines use their buffers again
+            with self._lanes.use(str(parts[0].call.key[0])) as lane:
+                padding = lane.pad(rows)
+                output = lane.run(parts).clone()  # engines use their buffers again
             for part, answer in zip(parts, output.split([part.rows for part in parts]), strict=True):
                 part.call.answer(answer)
         except BaseException as caught:
@@ -210,7 +202,7 @@ class Dispatcher:
         now = time.monotonic()
         with self._changed:
             self._calls, self._rows = self._calls + 1, self._rows + rows
-            self._padding += lane.pad(rows)
+            self._padding += padding
             self._queue.free(now)
             self._engine_seconds += now - began
             for part in parts:
@@ -235,11 +227,6 @@ class Dispatcher:
         else:
             self._queue.expect(caller, call.key, now)
         call.finish(error)
-
-
-def name_lane(letter: str, adapter: str | None) -> str:
-    """The lane of a letter of plans and an adapter: rows of other adapters never meet in a call."""
-    return f"{letter}:{adapter}" if adapter else letter
 
 
 class SharedEngine:

@@ -111,6 +111,7 @@ class BundleModel:
             "size": f"{self._size[2]}x{self._size[1]}",
             "backend": self._session.backend,
             "guidance_scale": self._guidance_scale,
+            "adapters": self._session.bundle.adapters,
         }
 
     def submit(
@@ -132,7 +133,7 @@ class BundleModel:
         future = self._batcher.submit(
             self._condition(asked), **asked.settings, guidance_scale=scale, seed=asked.seeds, noise=noise,
             batch=asked.n, mode=asked.mode, on_step=note if on_step else None, time_limit=time_limit,
-            deadline=asked.deadline_ms and asked.deadline_ms / 1000,
+            deadline=asked.deadline_ms and asked.deadline_ms / 1000, adapter=asked.adapter,
         )  # fmt: skip
         return follow(future, lambda result: Made(to_images(result.latents), result.report))
 

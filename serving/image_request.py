@@ -9,7 +9,9 @@ from typing import Any
 
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError
+from zeus_trt.runtime.bundle.adapter import list_names
 from zeus_trt.runtime.bundle.manifest import Manifest
+from zeus_trt.runtime.bundle.mixture import read_choice
 from zeus_trt.runtime.request import Request
 from zeus_trt.runtime.solver import MODES
 from zeus_trt.serving.limits import Limits
@@ -49,6 +51,7 @@ class ImageRequest:
         min_psnr: Floor of quality in dB, instead of a plan: a calibrated plan with at least that is chosen.
         deadline_ms: The aim for the time until the result, in ms: requests that are due earlier go first.
         guidance_scale: 1 turns guidance off; by default 2 of class labels, else the pipeline's own.
+        adapter: Of the bundle's: a name, or names with scales, as ``Bundle.with_adapter`` takes them as text.
         mode: As in ``Session.generate``, for bundles.
         stream: Send progress as server-sent events.
         partial_images: Pictures on the way, in a stream, at as many steps. By default at every step, but at none where
@@ -72,6 +75,7 @@ class ImageRequest:
     min_psnr: float | None = None
     deadline_ms: float | None = None
     guidance_scale: float | None = None
+    adapter: str | None = None
     mode: str = "auto"
     stream: bool = False
     partial_images: int | None = None
@@ -116,6 +120,8 @@ class ImageRequest:
             check_count("partial_images", self.partial_images, 0, limits.steps)
         self._check_content(limits)
         self._check_size(limits)
+        if self.adapter is not None:
+            read_choice(self.adapter)
         scale = self.guidance_scale
         if scale is not None and scale < 0:
             raise ZeusError(f"guidance_scale: got {show(scale)}; expected 0 or more. Change it.")
@@ -142,6 +148,7 @@ class ImageRequest:
         if name := next((name for name in others if getattr(self, name) not in (None, "", "auto")), None):
             kind, other = ("pipeline", "bundle") if is_pipeline else ("model without prompts", "pipeline")
             raise ZeusError(f"{name}: got it for a {kind}; expected a {other}. Leave it out.")
+        self._check_adapter(manifest)
         if (label := self.label) is not None and manifest.labels is None:
             raise ZeusError("label: got one for a model without class labels; expected none. Leave it out.")
         if label is not None and manifest.labels and not 0 <= label < manifest.labels.count:
@@ -163,6 +170,15 @@ class ImageRequest:
         given = [name for name in ("prompt", "label", "inputs") if getattr(self, name) not in (None, "")]
         if len(given) > 1:
             raise ZeusError(f"{given[1]}: got it beside {given[0]}; expected one of the two. Leave one out.")
+
+    def _check_adapter(self, manifest: Manifest) -> None:
+        known = list_names(manifest.files)
+        for name in () if self.adapter is None else read_choice(self.adapter):
+            if name not in known:
+                raise ZeusError(
+                    f"adapter: got {show(name)} for a model with {', '.join(known) or 'none'}; expected one that it "
+                    "has. Change it, or leave it out."
+                )
 
     def _check_size(self, limits: Limits) -> None:
         if self.size == "auto":

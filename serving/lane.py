@@ -1,6 +1,6 @@
 """An engine, and the sizes of the batches that it takes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,10 +19,12 @@ class Lane:
     Args:
         engine: Called with gathered rows.
         sizes: The numbers of rows that a call may have, ascending. Fewer rows are padded with copies of the last one.
+        close: Closes the engine.
     """
 
     engine: Denoiser
     sizes: tuple[int, ...]
+    close: Callable[[], None] = lambda: None
 
     @classmethod
     def of(cls, engine: Denoiser, manifest: Manifest, max_rows: int, batch_sizes: Sequence[int] | None) -> "Lane":
@@ -57,7 +59,7 @@ class Lane:
                 f"max_rows: got batches of {asked[0]} to {max_rows} rows; expected a size that the engine takes"
                 f"{f', {limits.min[0]} to {limits.max[0]}' if limits else ''}. Change max_rows, or batch_sizes."
             )
-        return cls(SizeRules.of(manifest).guard(engine), sizes)
+        return cls(SizeRules.of(manifest).guard(engine), sizes, getattr(engine, "close", cls.close))
 
     @property
     def most(self) -> int:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
-from small_bundle import LATENTS, list_file, write_bundle
+from small_bundle import GRAPH, LATENTS, list_file, make_graph, write_bundle
 
 from zeus_trt.runtime.bundle.adapter import FACTORS, FILE_NAME, Adapter, place_of
 
@@ -27,6 +27,24 @@ def write_adapter(folder: Path, tensors=FACTOR, scaling=None, places=PLACES, pre
     save_file(tensors, bundle / place_of("ink") / FACTORS)
     for name in (*contents, f"{place_of('ink')}/{FACTORS}"):
         list_file(bundle, name)
+    return bundle
+
+
+def write_two(folder: Path) -> Path:
+    """The bundle, whose weight is 0.1: ink adds 0.5 at its scale 0.5, and style adds -2 at its scale 1.
+
+    Its output is ``sample * (1 + weight)``: the timestep, which would make all pictures white, is not in it.
+    """
+    bundle, place = write_adapter(folder), place_of("style")
+    model = make_graph()
+    model.graph.node[2].input[1] = "sample"
+    (bundle / GRAPH).write_bytes(model.SerializeToString())
+    list_file(bundle, GRAPH)
+    (bundle / place).mkdir()
+    (bundle / place / FILE_NAME).write_text(Adapter("style", 1.0, "2" * 64, {"scale": 1.0}).to_json())
+    save_file({"scale.delta": make_delta(-2.0)}, bundle / place / FACTORS)
+    for name in (FILE_NAME, FACTORS):
+        list_file(bundle, f"{place}/{name}")
     return bundle
 
 

@@ -74,6 +74,7 @@ def test_the_wheel_brings_the_headers_and_what_a_deployment_copies(site, tmp_pat
     check_cmake(done.stdout.strip(), tmp_path)
 
 
+@pytest.mark.slow
 def test_the_tests_of_the_sdist_run(built, site, tmp_path):
     with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
         archive.extractall(tmp_path, filter="data")

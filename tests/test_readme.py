@@ -19,10 +19,11 @@ from zeus_trt.cli import main
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [README, *(page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs").glob("*.md")))]
 SHARED = ("digits", "tiny-sd", "tiny-sd-bundle")  # many commands read them, and the fixture ``share`` copies them
-REPEATED = (  # the first is how the fixture ``digits_bundle`` exports; the others differ from it in little
+REPEATED = (  # the first is how the fixture ``digits_bundle`` exports; the others differ from another in little
     "zeus-trt export examples/models/digits-unet-flow -o digits",
     "zeus-trt export tiny-sd -o tiny-sd-bundle --size 128x128", "bundle = export_model(",
-    "zeus_trt.export(unet",
+    "zeus_trt.export(unet", "zeus-trt export tiny-sd -o guided-bundle",
+    "zeus-trt compare digits --model examples/models/digits-unet-flow",
 )  # fmt: skip
 WRITERS = ("examples/tiny_pipeline.py", "-o", "--output")  # the word behind one of these is what a command writes
 

@@ -120,9 +120,10 @@ class CalibratedPlan:
         return self
 
     def list_differences(self, running: Mapping[str, Any], backend: str) -> list[str]:
-        """Sentences about what runs otherwise than it was calibrated: guidance, and the engine."""
-        found = {"guidance_scale": running.get("guidance_scale"), "backend": backend}
-        made = {"guidance_scale": self.workload.get("guidance_scale"), "backend": self.backend}
+        """Sentences about what runs otherwise than it was calibrated: guidance, adapters, and the engine."""
+        names = ("guidance_scale", "adapter")
+        found = {**{name: running.get(name) for name in names}, "backend": backend}
+        made = {**{name: self.workload.get(name) for name in names}, "backend": self.backend}
         return [
             f"the plan was calibrated with {name} {made[name]}, and runs with {value}: its quality there is not known"
             for name, value in found.items()

@@ -94,6 +94,11 @@ def open_compared(
         ZeusError: Neither bundle nor model, and as ``open_model`` and ``open_subject``.
     """
     check_backends(backends)
+    if options.get("adapters") and (model is not None or find_kind(os.fspath(path)) != BUNDLE):
+        raise ZeusError(
+            "adapters: got some beside a model, which has none; expected a bundle alone, whose full run is the "
+            "reference. Leave the model out, or the adapters."
+        )
     path, kind = os.fspath(path), find_kind(os.fspath(path))
     if model is not None and kind != BUNDLE:
         raise ZeusError(f"model: got {model} beside {path}, which is no bundle; expected one of them. Leave it out.")

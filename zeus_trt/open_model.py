@@ -9,7 +9,6 @@ from zeus_trt.evaluation.pipeline_workload import EAGER, PipelineWorkload, refus
 from zeus_trt.evaluation.workload import SessionWorkload
 from zeus_trt.export.loading import BUNDLE, NONE, find_kind
 from zeus_trt.open_pipeline import ModelOptions, open_pipeline
-from zeus_trt.runtime import Bundle
 
 
 def open_model(model: str | Path, **options: Any) -> SessionWorkload | PipelineWorkload:
@@ -30,10 +29,15 @@ def open_model(model: str | Path, **options: Any) -> SessionWorkload | PipelineW
         if asked.for_pipelines and kind == BUNDLE:
             name = next(iter(asked.for_pipelines))
             raise ZeusError(f"{name}: got it for a bundle; expected a pipeline. Leave it out.")
-        inputs = read_inputs(asked.inputs)
-        return SessionWorkload(Bundle.open(model), asked.labels, asked.guidance_scale, asked.seed, inputs=inputs)
+        inputs, bundle = read_inputs(asked.inputs), asked.open_bundle(model)
+        return SessionWorkload(bundle, asked.labels, asked.guidance_scale, asked.seed, inputs=inputs)
     if asked.inputs:
         raise ZeusError("inputs: got some for a pipeline, which makes its own; expected a bundle. Leave them out.")
+    if asked.adapters and asked.engine is None:
+        raise ZeusError(
+            "adapters: got some for a pipeline without an engine; expected its bundle, which holds them. Give that as "
+            "engine."
+        )
     if asked.mode is not None:
         raise ZeusError(
             f"mode: got {asked.mode} for a pipeline, which has its own loop; expected a bundle. Leave it out."

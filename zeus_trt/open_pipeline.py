@@ -42,6 +42,7 @@ class ModelOptions:
         backend: The engine that is asked for; None for the default.
         mode: As in ``Session.generate``, for bundles; a pipeline has its own loop.
         inputs: Conditioning of a bundle, as ``read_inputs`` takes it; sample k takes row k, in turn.
+        adapters: What the bundle's engine adds to its weights: texts as ``Bundle.with_adapter`` takes them.
     """
 
     prompts: Sequence[str] | Path = ()
@@ -59,11 +60,16 @@ class ModelOptions:
     backend: str | None = None
     mode: str | None = None
     inputs: Mapping[str, Any] | Sequence[str] = ()
+    adapters: Sequence[str] = ()
+
+    def open_bundle(self, path: str | Path) -> Bundle:
+        """A bundle with these adapters; errors as ``Bundle.with_adapter``."""
+        return Bundle.open(path).with_adapter(",".join(self.adapters) if self.adapters else None)
 
     @property
     def for_pipelines(self) -> dict[str, Any]:
         """The options that are given and have no effect on a bundle."""
-        others = ("labels", "guidance_scale", "seed", "backend", "mode", "inputs")
+        others = ("labels", "guidance_scale", "seed", "backend", "mode", "inputs", "adapters")
         return {name: value for name, value in vars(self).items() if name not in others and value not in (None, (), [])}
 
 
@@ -81,7 +87,7 @@ def open_pipeline(model: str | Path, asked: ModelOptions) -> PipelineWorkload:
     asked = replace(asked, prompts=prompts)
     _check_asked(model, asked)
     picture = _read_image(asked.image) if asked.image else None
-    bundle = Bundle.open(asked.engine) if asked.engine else None
+    bundle = asked.open_bundle(asked.engine) if asked.engine else None
     pipeline = load_on_device(model, asked.device, asked.dtype)
     if picture:
         pipeline = _take_image(pipeline)

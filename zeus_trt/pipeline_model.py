@@ -22,6 +22,7 @@ from zeus_trt.serving import Batcher, Counters
 from zeus_trt.serving.dispatcher import PATIENCE
 from zeus_trt.serving.image_model import Draw, Made, OnStep
 from zeus_trt.serving.image_request import ImageRequest
+from zeus_trt.serving.lanes import MAX_ADAPTERS, has_room
 from zeus_trt.serving.ticket import EndedError, FullError, LateError
 
 _NAMES = {"class_labels": "label", "height": "size"}
@@ -50,10 +51,14 @@ class PipelineModel:
         self.max_rows = settings.get("max_rows", 8)
         self._pipeline, self._session = pipeline, session
         self._max_active, self._max_queue = max_active, max_queue
+        self._max_adapters = settings.get("max_adapters", MAX_ADAPTERS)
         self._batcher = Batcher(session, **settings)
         self._pool = ThreadPoolExecutor(max_active, thread_name_prefix="pipeline")
         self._lock, self._first = threading.Lock(), threading.Lock()
-        self._is_checked = self._is_closing = False
+        self._changed = threading.Condition(self._lock)
+        self._is_closing = False
+        self._checked: set[bool] = set()  # whether requests have an adapter
+        self._running: list[_Job] = []
         self._counts = dict.fromkeys(("submitted", "finished", "failed", "cancelled", "refused", "active"), 0)
         self._queue: list[_Job] = []
         self._numbers = itertools.count()
@@ -68,6 +73,7 @@ class PipelineModel:
             "size": "auto",
             "backend": self._session.backend,
             "guidance_scale": self._takes["guidance_scale"].default if "guidance_scale" in self._takes else 1.0,
+            "adapters": self._session.bundle.adapters,
         }
 
     def submit(
@@ -119,11 +125,18 @@ class PipelineModel:
                 )
             self._counts["submitted"] += 1
             heapq.heappush(self._queue, job)
+            self._changed.notify_all()
+
+    def _may_begin(self) -> bool:
+        running = (job.asked.adapter for job in self._running)
+        return has_room(self._queue[0].asked.adapter, running, self._max_adapters)
 
     def _run(self) -> None:
         """Runs the request that is due first."""
-        with self._lock:
+        with self._changed:
+            self._changed.wait_for(self._may_begin)
             job = heapq.heappop(self._queue)
+            self._running.append(job)
             self._counts["active"] += 1
         made, error = None, None
         try:
@@ -134,7 +147,9 @@ class PipelineModel:
         if isinstance(error, EndedError):
             job.future.cancel()
         is_open = job.future.set_running_or_notify_cancel()
-        with self._lock:
+        with self._changed:
+            self._running.remove(job)
+            self._changed.notify_all()
             self._counts["active"] -= 1
             self._counts["cancelled" if not is_open else "failed" if error else "finished"] += 1
         if is_open and error is not None:
@@ -143,11 +158,12 @@ class PipelineModel:
             job.future.set_result(made)  # type: ignore[arg-type]
 
     def _make(self, job: "_Job") -> Made:
-        if self._is_checked:
+        kind = job.asked.adapter is not None
+        if kind in self._checked:
             return self._make_one(job, check=False)
         with self._first:  # one run compares the engine with the denoiser before all others
-            made = self._make_one(job, check=not self._is_checked)
-            self._is_checked = True
+            made = self._make_one(job, check=kind not in self._checked)
+            self._checked.add(kind)
             return made
 
     def _make_one(self, job: "_Job", check: bool) -> Made:
@@ -162,9 +178,11 @@ class PipelineModel:
         plan = {name: value for name, value in job.asked.settings.items() if name != "num_steps"}
         noise = [torch.Generator().manual_seed(seed) for seed in job.asked.seeds]
         aim = None if job.asked.deadline_ms is None else self._choose_aim(job)
+        adapter = job.asked.adapter
+        session = self._batcher.open_session(adapter) if adapter else self._batcher.session
         began = time.monotonic()
         with accelerate(
-            self._pipeline, engine=self._batcher.session, on_step=note, check=check, aim=aim, **plan
+            self._pipeline, engine=session, adds_adapter=bool(adapter), on_step=note, check=check, aim=aim, **plan
         ) as fast:
             output = fast(**job.arguments, generator=noise)
         report = fast.report

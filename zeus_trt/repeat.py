@@ -21,8 +21,8 @@ def write_command(
     defaults = {name: p.default for one in reversed(functions) for name, p in inspect.signature(one).parameters.items()}
     words = ["zeus-trt", name, *map(str, arguments)]
     for option, value in options.items():
-        if option == "inputs":
-            words += [word for text in value for word in ("--input", text)]
+        if option in ("inputs", "adapters"):
+            words += [word for text in value for word in (f"--{option.removesuffix('s')}", text)]
         elif value is not None and value != defaults[option]:
             text = ",".join(map(str, value)) if isinstance(value, list | tuple | range) else str(value)
             words += [f"--{option.replace('_', '-')}", *([] if value is True else [text])]

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from zeus_trt.argument_value import read_inputs
 from zeus_trt.errors import ZeusError
@@ -14,6 +13,7 @@ from zeus_trt.open_pipeline import load_on_device
 from zeus_trt.pipeline_model import PipelineModel
 from zeus_trt.runtime import Bundle, Session
 from zeus_trt.serving.image_model import BundleModel, ImageModel
+from zeus_trt.serving.lanes import MAX_ADAPTERS
 from zeus_trt.serving.service import Service
 
 _PACKAGES = ("fastapi", "uvicorn", "prometheus_client")
@@ -28,7 +28,7 @@ class ServedModel:
         engine: The bundle of a pipeline.
         dtype: As in ``ModelOptions``, for pipelines.
         backend, device: As in ``Session``.
-        max_rows, max_wait, max_queue: As in ``Batcher``.
+        max_rows, max_wait, max_queue, max_adapters: As in ``Batcher``.
         inputs: Conditioning of requests that give none, as ``read_inputs`` takes it; for bundles.
     """
 
@@ -40,6 +40,7 @@ class ServedModel:
     max_rows: int = 8
     max_wait: float = 0.02
     max_queue: int = 256
+    max_adapters: int = MAX_ADAPTERS
     inputs: Sequence[str] = ()
 
     @property
@@ -82,7 +83,7 @@ class ServedModel:
             ZeusError: The model does not open, or it is of a kind that cannot be served.
         """
         session = Session(self.open_bundle(), backend=self.backend, device=self.device)
-        settings: dict[str, Any] = {"max_rows": self.max_rows, "max_wait": self.max_wait, "max_queue": self.max_queue}
+        settings = {name: getattr(self, name) for name in ("max_rows", "max_wait", "max_queue", "max_adapters")}
         try:
             if self.is_pipeline:
                 pipeline = load_on_device(self.model, self.device, self.dtype)

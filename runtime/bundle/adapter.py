@@ -40,6 +40,13 @@ def place_of(name: str) -> str:
     return f"{FOLDER}/{name}"
 
 
+def list_names(files: Collection[str]) -> tuple[str, ...]:
+    """The adapters among the files of a bundle, by name."""
+    folder, file = f"{FOLDER}/", f"/{FILE_NAME}"
+    found = (name for name in files if name.startswith(folder) and name.endswith(file))
+    return tuple(sorted(name.removeprefix(folder).removesuffix(file) for name in found))
+
+
 @dataclass(frozen=True)
 class Adapter:
     """An adapter of a bundle.
@@ -61,10 +68,15 @@ class Adapter:
 
     def __post_init__(self) -> None:
         check_name(self.name)
-        if not self.scaling or not all(map(math.isfinite, (self.scale, *self.scaling.values()))):
-            raise ValueError("it changes nothing, or has a scale that is no number")
+        if not self.scaling or not self.scale or not all(map(math.isfinite, (self.scale, *self.scaling.values()))):
+            raise ValueError("it changes nothing, or has a scale that is 0 or no number")
         if not _DIGEST.fullmatch(self.sha256):
             raise ValueError("its sha256 is no digest")
+
+    @property
+    def scales(self) -> dict[str, float]:
+        """Its scale by its name."""
+        return {self.name: self.scale}
 
     def to_json(self) -> str:
         """The adapter as JSON text."""

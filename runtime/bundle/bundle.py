@@ -20,6 +20,7 @@ from zeus_trt.runtime.bundle.manifest import (
     Manifest,
     solver_name,
 )
+from zeus_trt.runtime.bundle.mixture import Choice, Mixture, mix, read_choice
 from zeus_trt.runtime.bundle.onnx_references import list_references
 from zeus_trt.runtime.bundle.precision import Precision
 from zeus_trt.runtime.scheduler import parse_config
@@ -46,7 +47,7 @@ class Bundle:
 
     path: Path
     manifest: Manifest
-    adapter: Adapter | None = None
+    adapter: Adapter | Mixture | None = None
     _stamps: dict[str, _Stamp] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -94,32 +95,36 @@ class Bundle:
     @property
     def adapters(self) -> tuple[str, ...]:
         """Names of the adapters that are stored in it."""
-        folder, file = f"{adapters.FOLDER}/", f"/{adapters.FILE_NAME}"
-        found = (name for name in self.manifest.files if name.startswith(folder) and name.endswith(file))
-        return tuple(sorted(name.removeprefix(folder).removesuffix(file) for name in found))
+        return adapters.list_names(self.manifest.files)
 
-    def with_adapter(self, name: str | None) -> "Bundle":
-        """The same bundle, whose engines have this adapter in their weights; None for none.
+    def with_adapter(self, choice: Choice | None) -> "Bundle":
+        """The same bundle, whose engines have an adapter in their weights, or several; None for none.
+
+        Args:
+            choice: A name, ``ink``; names with scales as ``set_adapters`` takes them, ``ink:0.6,style:0.4``, or
+                ``{"ink": 0.6, "style": 0.4}``. A name alone has the scale that it is stored with.
 
         Raises:
-            ZeusError: The bundle has no such adapter.
+            ZeusError: The bundle has no such adapter, or a scale is no number or 0.
         """
-        if name is None:
+        if choice is None:
             return replace(self, adapter=None)
+        return replace(self, adapter=mix(read_choice(choice), self._read_adapter))
+
+    def _read_adapter(self, name: str) -> Adapter:
         if name not in self.adapters:
             raise ZeusError(
                 f"adapter: got {show(name)} for a bundle with {', '.join(self.adapters) or 'none'}; expected one "
                 f"that it holds. Make it: zeus-trt adapter {self.path} FILE -o NAME."
             )
-        content = self.read(f"{adapters.place_of(name)}/{adapters.FILE_NAME}")
-        return replace(self, adapter=Adapter.from_json(content))
+        return Adapter.from_json(self.read(f"{adapters.place_of(name)}/{adapters.FILE_NAME}"))
 
     @property
     def fused_manifest(self) -> Manifest:
         """The manifest of what its engines compute: with its adapter among the active ones."""
         if (one := self.adapter) is None:
             return self.manifest
-        return replace(self.manifest, adapters={one.name: one.scale}, adapters_sha256=one.sha256)
+        return replace(self.manifest, adapters=one.scales, adapters_sha256=one.sha256)
 
     def open_network(self, name: str) -> "Bundle":
         """The bundle of a network beside the denoiser, one of the manifest's ``networks``; errors as in ``open``."""

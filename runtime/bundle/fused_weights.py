@@ -1,8 +1,8 @@
 """The weights of a graph with an adapter in them."""
 
 import math
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,8 +10,9 @@ import torch
 
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime.bundle.adapter import FACTORS, Factors, open_factors, place_of
+from zeus_trt.runtime.bundle.adapter import FACTORS, Adapter, Factors, open_factors, place_of
 from zeus_trt.runtime.bundle.initializers import Initializer, find_initializers
+from zeus_trt.runtime.bundle.mixture import MixedFactors, Mixture
 from zeus_trt.runtime.bundle.precision import QUANTIZED
 
 if TYPE_CHECKING:
@@ -90,10 +91,9 @@ def fuse(bundle: "Bundle", precision: str | None = None, factors: Factors | None
         sharing.setdefault(place.initializer, []).append(name)
     wanted = {places[name].initializer for name in adapter.scaling}
     path = bundle.graph(precision)
-    file = f"{place_of(adapter.name)}/{FACTORS}"
     try:
         found = find_initializers(path, wanted)
-        with nullcontext(factors) if factors else open_factors(bundle.file(file)) as opened:
+        with nullcontext(factors) if factors else _open(bundle, adapter) as opened:
             return {
                 name: _fuse(name, found.get(name), {one: places[one] for one in sharing[name]}, adapter.scaling, opened)
                 for name in sorted(wanted)
@@ -103,6 +103,17 @@ def fuse(bundle: "Bundle", precision: str | None = None, factors: Factors | None
             f"bundle: got {graph.file}, whose weights cannot be read ({error}); expected those that it names. Export "
             "the model again."
         ) from error
+
+
+@contextmanager
+def _open(bundle: "Bundle", adapter: Adapter | Mixture) -> Iterator[Factors | MixedFactors]:
+    """The factors of an adapter, or of several, within a block."""
+    with ExitStack() as files:
+        opened = {
+            name: files.enter_context(open_factors(bundle.file(f"{place_of(name)}/{FACTORS}")))
+            for name in adapter.scales
+        }
+        yield adapter.mix(opened) if isinstance(adapter, Mixture) else opened[adapter.name]
 
 
 def _read_places(bundle: "Bundle", folder: str) -> Mapping[str, _Place]:
@@ -115,7 +126,7 @@ def _fuse(
     initializer: Initializer | None,
     places: Mapping[str, _Place],
     scaling: Mapping[str, float],
-    factors: Factors,
+    factors: Factors | MixedFactors,
 ) -> FusedWeight:
     """One initializer, which all ``places`` share, with its change."""
     changed = [parameter for parameter in places if parameter in scaling]

@@ -21,14 +21,13 @@ from zeus_trt.runtime.pipelines.proxy import Proxy
 from zeus_trt.runtime.pipelines.report import check_step, make_report, refuse_no_step
 from zeus_trt.runtime.pipelines.run import PipelineRun
 from zeus_trt.runtime.pipelines.schedule import count_evaluations
-from zeus_trt.runtime.pipelines.session_calls import SessionCalls
+from zeus_trt.runtime.pipelines.session_calls import SessionCalls, choose_adapter
 from zeus_trt.runtime.pipelines.side_effects import find_hooks
 from zeus_trt.runtime.pipelines.stand_in import imitate, is_scheduler, is_stand_in
 from zeus_trt.runtime.request import check_threshold, expect
 from zeus_trt.runtime.session import Session
 from zeus_trt.runtime.steppers import Step
 from zeus_trt.zeus_graph import Plan, Predictor
-from zeus_trt.zeus_graph.counts import show
 from zeus_trt.zeus_graph.policy_choice import choose_policy
 
 __all__ = ["accelerate", "find_denoisers"]
@@ -65,8 +64,9 @@ def accelerate(
         on_call: Called after every call of the denoiser.
         **asked: ``plan`` (instead of ``ratio``, for runs of just that many evaluations), ``window``, ``preset`` and
             ``predictor``, as in ``choose_plan``; ``min_psnr`` instead of these, with an engine, as in
-            ``Session.generate``; ``drift_threshold`` and ``policy``, as in ``Request``; ``adapter``, the name of the
-            bundle's adapter that the engine shall have.
+            ``Session.generate``; ``drift_threshold`` and ``policy``, as in ``Request``; ``adapter``, the
+            bundle's adapter that the engine shall have, as in ``Session``; ``adds_adapter=True`` where the pipeline has
+            no adapter: the engine alone has it, and outputs are not compared.
 
     Returns:
         A ``with`` block of the proxy. After a run the proxy's ``report`` says what the run did, and its ``schedule``
@@ -94,7 +94,8 @@ def accelerate(
     drift_threshold, policy = asked.pop("drift_threshold", None), asked.pop("policy", None)
     expect("engine", engine, (Session, str, Path, Bundle, type(None)), "a bundle or a Session")
     if (adapter := asked.pop("adapter", None)) is not None:
-        engine = _choose_adapter(engine, adapter)
+        engine = choose_adapter(engine, adapter)
+    adds_adapter = asked.pop("adds_adapter", False)
     check_threshold(drift_threshold)
     if scheduler is not None and not is_scheduler(scheduler):
         raise ZeusError(f"scheduler: got {scheduler!r}; expected a diffusers scheduler. Make one of its config.")
@@ -102,7 +103,7 @@ def accelerate(
     if asked.get("min_psnr") is not None and engine is None:
         raise refuse_floor()
     begin = functools.partial(PipelineRun, choose_policy(drift_threshold, policy, is_open=True), on_step, on_call)
-    return _Block(_Accelerated(pipeline, scheduler, choice, begin), engine, check)
+    return _Block(_Accelerated(pipeline, scheduler, choice, begin, adds_adapter), engine, check)
 
 
 class _Accelerated(Proxy):
@@ -113,6 +114,7 @@ class _Accelerated(Proxy):
         scheduler: A scheduler to use instead of the pipeline's.
         choice: Chooses the plan of a run.
         begin: Makes the state of a run, given the names of the denoisers and the hooks on the modules.
+        adds_adapter: As in ``accelerate``.
     """
 
     def __init__(
@@ -121,9 +123,10 @@ class _Accelerated(Proxy):
         scheduler: Any,
         choice: PlanChoice,
         begin: Callable[[set[str], frozenset[int] | None], PipelineRun],
+        adds_adapter: bool = False,
     ):
         super().__init__(pipeline, scheduler)
-        self._choice, self._make_run = choice, begin
+        self._choice, self._make_run, self._adds_adapter = choice, begin, adds_adapter
         self._called: dict[str, Any] = {}
         self._engines: SessionCalls | None = None
         self._run = self._begin()
@@ -134,7 +137,7 @@ class _Accelerated(Proxy):
         Raises:
             ZeusError: The pipeline has no such network, or another one.
         """
-        self._engines = SessionCalls(self._pipeline, session, check)
+        self._engines = SessionCalls(self._pipeline, session, check, self._adds_adapter)
         return self._engines
 
     @property
@@ -262,16 +265,6 @@ class _Block(AbstractContextManager):
 
     def __exit__(self, *error: Any) -> None:
         self._opened.close()
-
-
-def _choose_adapter(engine: Session | str | Path | Bundle | None, adapter: Any) -> Session | Bundle:
-    """The bundle with its adapter, or a session that has it; raises ZeusError for any other."""
-    if isinstance(engine, str | Path | Bundle):
-        return (engine if isinstance(engine, Bundle) else Bundle.open(engine)).with_adapter(adapter)
-    if engine is None or engine.bundle.adapter is None or engine.bundle.adapter.name != adapter:
-        beside = "a session without it" if engine else "no engine"
-        raise ZeusError(f"adapter: got {show(adapter)} beside {beside}; expected its bundle. Give that as engine.")
-    return engine
 
 
 def _measure(arguments: dict[str, Any]) -> dict[str, list[torch.Size]]:

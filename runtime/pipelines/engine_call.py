@@ -5,14 +5,17 @@ import inspect
 import json
 import math
 from collections import namedtuple
+from collections.abc import Callable
 from typing import Any, get_args, get_type_hints
 
 import torch
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.runtime.bundle.adapter import Adapter
 from zeus_trt.runtime.bundle.branch import say_branches
 from zeus_trt.runtime.bundle.layout import pack
 from zeus_trt.runtime.bundle.manifest import Manifest
+from zeus_trt.runtime.bundle.mixture import Mixture
 from zeus_trt.runtime.bundle.precision import FLOATS, Precision
 from zeus_trt.runtime.denoiser import Denoiser
 from zeus_trt.runtime.engines.named_inputs import spread_rows
@@ -42,20 +45,28 @@ class EngineCall:
         manifest: That of its bundle.
         module_class: The denoiser's class, whose ``forward`` names the arguments.
         pixels: Pixels of the pipeline's pictures per pixel of its latents, for messages.
+        adapter: Those of the manifest, as ``digest_adapters`` takes it.
 
     Raises:
         ZeusError: The bundle is that of another class.
     """
 
-    def __init__(self, engine: Denoiser, manifest: Manifest, module_class: Any, pixels: int | None = None):
+    def __init__(
+        self,
+        engine: Denoiser,
+        manifest: Manifest,
+        module_class: Any,
+        pixels: int | None = None,
+        adapter: Adapter | Mixture | None = None,
+    ):
         if module_class.__name__ != manifest.denoiser_class:
             raise ZeusError(
                 f"engine: got a bundle of a {manifest.denoiser_class} for a {module_class.__name__}; expected one "
                 "of the same class. Export this pipeline."
             )
-        self._engine, self._manifest = engine, manifest
+        self._engine, self._manifest, self._adapter = engine, manifest, adapter
         self._signature = inspect.signature(module_class.forward)
-        self._output = namedtuple("Output", [_name_output(module_class.forward)])
+        self._output = _make_output(_name_output(module_class.forward))
         self._sizes = CallSizes(manifest, pixels)
         self.noun = manifest.component if manifest.layout else "denoiser"
         self.precision = getattr(getattr(engine, "info", None), "precision", manifest.precision)
@@ -161,7 +172,7 @@ class EngineCall:
         manifest = self._manifest
         if manifest.precision not in FLOATS or not may_digest(module):
             return
-        weights, adapters = digest_weights(module, manifest.graphs[0])
+        weights, adapters = digest_weights(module, manifest.graphs[0], self._adapter)
         if weights != manifest.weights_sha256:
             found = Precision.of(next(iter(module.parameters())).dtype)
             if found not in (Precision.FP32, manifest.precision):
@@ -196,11 +207,13 @@ class CheckedCall:
     Args:
         engine: Answers the calls.
         module: The module.
-        compares: Whether outputs are compared; adapters always are.
+        compares: Whether weights and outputs are compared; adapters always are.
+        adds_adapter: The engine has an adapter that the module lacks: outputs are not compared.
     """
 
-    def __init__(self, engine: EngineCall, module: Any, compares: bool = True):
+    def __init__(self, engine: EngineCall, module: Any, compares: bool = True, adds_adapter: bool = False):
         self._engine, self.module, self._compares = engine, module, compares
+        self._adds_adapter = adds_adapter
         self._is_due = True
         self._compared: list[Any] = []  # states of the module at which the outputs agreed
 
@@ -221,7 +234,8 @@ class CheckedCall:
             state = read_state(self.module) if self._compares else None
         answer = self._engine(*args, **kwargs)
         if state is not None and state not in self._compared:
-            self._compare(answer, args, kwargs)
+            if not self._adds_adapter:
+                self._compare(answer, args, kwargs)
             self._engine.check_weights(self.module, self._advise())
             self._compared = [state, read_state(self.module)]  # a first call may fill caches
         self._is_due = False
@@ -255,6 +269,11 @@ class CheckedCall:
             f"engine: got a pipeline whose {type(unwrap(self.module)).__name__} keeps tensors of each call, such as "
             "attention maps; expected one that reads its output only. Run this pipeline without an engine."
         )
+
+
+def _make_output(name: str) -> Callable[[Any], Any]:
+    """The class of outputs of one field."""
+    return namedtuple("Output", [name])
 
 
 def _name_output(forward: Any) -> str:

@@ -1,15 +1,18 @@
 """The engines of a session in the places of a pipeline's networks."""
 
 from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.pipelines.denoisers import find_denoisers, list_parts
 from zeus_trt.runtime.pipelines.engine_call import CheckedCall, EngineCall
 from zeus_trt.runtime.pipelines.side_effects import unwrap
 from zeus_trt.runtime.session import Session
+from zeus_trt.zeus_graph.counts import show
 
 
 class SessionCalls(AbstractContextManager):
@@ -19,13 +22,15 @@ class SessionCalls(AbstractContextManager):
         pipeline: The pipeline.
         session: Of the denoiser's bundle; the networks that have bundles in it get engines of the same kind.
         compares: Whether outputs and weights are compared.
+        adds_adapter: The engine of the denoiser has an adapter that the pipeline lacks: outputs are not compared.
 
     Raises:
         ZeusError: The pipeline has no such network, or another one, or an engine does not open.
     """
 
-    def __init__(self, pipeline: Any, session: Session, compares: bool):
-        self.session, self._pipeline, self._compares = session, pipeline, compares
+    def __init__(self, pipeline: Any, session: Session, compares: bool, adds_adapter: bool = False):
+        self.session, self._pipeline = session, pipeline
+        self._compares, self._adds_adapter = compares, adds_adapter
         self._calls: dict[tuple[str, bool], CheckedCall] = {}
         self._sessions = {session.bundle.manifest.component: session}
         with ExitStack() as opened:
@@ -73,5 +78,17 @@ class SessionCalls(AbstractContextManager):
         session = self._sessions[name]
         pixels = getattr(self._pipeline, "vae_scale_factor", None)
         chosen = session.quantized if is_quantized else session.engine
-        engine = EngineCall(chosen, session.bundle.fused_manifest, type(unwrap(module)), pixels)
-        return CheckedCall(engine, module, self._compares and not is_quantized)
+        adds = self._adds_adapter and session is self.session
+        bundle = session.bundle.with_adapter(None) if adds else session.bundle
+        engine = EngineCall(chosen, bundle.fused_manifest, type(unwrap(module)), pixels, bundle.adapter)
+        return CheckedCall(engine, module, self._compares and not is_quantized, adds)
+
+
+def choose_adapter(engine: Session | str | Path | Bundle | None, adapter: Any) -> Session | Bundle:
+    """The bundle with its adapter, or a session that has it; raises ZeusError for any other."""
+    if isinstance(engine, str | Path | Bundle):
+        return (engine if isinstance(engine, Bundle) else Bundle.open(engine)).with_adapter(adapter)
+    if engine is None or engine.bundle.adapter != engine.bundle.with_adapter(adapter).adapter:
+        beside = "a session without it" if engine else "no engine"
+        raise ZeusError(f"adapter: got {show(adapter)} beside {beside}; expected its bundle. Give that as engine.")
+    return engine

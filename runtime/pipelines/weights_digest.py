@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 
+from zeus_trt.runtime.bundle.adapter import Adapter
 from zeus_trt.runtime.bundle.manifest import Graph
+from zeus_trt.runtime.bundle.mixture import Mixture, digest_parts
 from zeus_trt.runtime.bundle.precision import FLOATS
 from zeus_trt.runtime.bundle.tensor_spec import name_dtype
 from zeus_trt.runtime.pipelines.module_state import list_scales, read_adapters
@@ -18,7 +20,9 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _BASE = ".base_layer."  # of peft's layers
 
 
-def digest_weights(denoiser: Any, graph: Graph | None = None) -> tuple[str, str]:
+def digest_weights(
+    denoiser: Any, graph: Graph | None = None, adapter: Adapter | Mixture | None = None
+) -> tuple[str, str]:
     """SHA-256 of a module's weights, and of its active adapters' weights and scales; the second empty without one.
 
     Each is over names, dtypes, shapes and bytes, in the order of the names. The weights have the same names and digest
@@ -27,27 +31,42 @@ def digest_weights(denoiser: Any, graph: Graph | None = None) -> tuple[str, str]
     Args:
         denoiser: The module. It is not touched.
         graph: Digest the weights as they are in this graph, cast to its precision.
+        adapter: As in ``digest_adapters``.
     """
     module = unwrap(denoiser)
     wrapped = _list_wrapped(module)
     own = {
         name: tensor for name, tensor in module.state_dict().items() if not name.startswith(wrapped) or _BASE in name
     }
-    return _digest(own, _choose(module, graph)), digest_adapters(denoiser, graph)
+    return _digest(own, _choose(module, graph)), digest_adapters(denoiser, graph, adapter)
 
 
-def digest_adapters(denoiser: Any, graph: Graph | None = None) -> str:
-    """The second of ``digest_weights``; the module's own weights are not read, and may be on the meta device."""
+def digest_adapters(denoiser: Any, graph: Graph | None = None, adapter: Adapter | Mixture | None = None) -> str:
+    """The second of ``digest_weights``; the module's own weights are not read, and may be on the meta device.
+
+    It is made to be compared with the digest of ``adapter``: that of a mixture is of its adapters one by one.
+    """
+    if isinstance(adapter, Mixture):
+        return digest_parts(
+            adapter, lambda part: _digest_active(denoiser, graph, {part.name: part.scale / adapter.scales[part.name]})
+        )
+    return _digest_active(denoiser, graph) if read_adapters(unwrap(denoiser)) else ""
+
+
+def _digest_active(denoiser: Any, graph: Graph | None, factors: Mapping[str, float] | None = None) -> str:
+    """The digest of active adapters: of all, or of those in ``factors``, which their scales are multiplied with."""
     module = unwrap(denoiser)
-    wrapped, adapters = _list_wrapped(module), read_adapters(module)
-    if not adapters:
-        return ""
+    wrapped, names = _list_wrapped(module), (factors or read_adapters(module)).keys()
     active = {
         name: tensor
         for name, tensor in module.state_dict().items()
-        if name.startswith(wrapped) and _BASE not in name and adapters.keys() & {*name.split(".")}
+        if name.startswith(wrapped) and _BASE not in name and names & {*name.split(".")}
     }
-    scales = [f"{layer} {name} {scale:.6g}" for layer, name, scale in list_scales(module)]
+    scales = [
+        f"{layer} {name} {scale * (factors[name] if factors else 1.0):.6g}"
+        for layer, name, scale in list_scales(module)
+        if not factors or name in factors
+    ]
     return _digest(active, _choose(module, graph), "\n".join(sorted(scales)))
 
 

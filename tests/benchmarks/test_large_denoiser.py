@@ -9,6 +9,7 @@ from checkout import ROOT
 BENCH = runpy.run_path(str(ROOT / "benchmarks" / "large_denoiser.py"))
 
 
+@pytest.mark.slow
 def test_runs_from_end_to_end():
     lines = []
     engines = ("eager", "cuda-graph", "cuda-graph-nhwc", "onnxruntime")

@@ -187,6 +187,7 @@ def test_a_table_is_run_and_written(digits_bundle, tmp_path):
     assert table["findings"] == page["findings"]
 
 
+@pytest.mark.slow
 def test_a_table_is_run_on_a_pipeline_with_prompts(tiny_pipeline, tmp_path):
     """The way of the paper's own pipelines, on one with random weights."""
     prompts = tmp_path / "prompts.txt"

@@ -10,7 +10,7 @@ from toy_workload import ToyWorkload
 from zeus_trt.calibration.calibrate import Samples, Task, screen
 from zeus_trt.calibration.prediction import predict_errors
 from zeus_trt.calibration.record import record
-from zeus_trt.calibration.shrinkage import PRIOR_TRAJECTORIES, complete, is_known, shrink
+from zeus_trt.calibration.shrinkage import PRIOR_TRAJECTORIES, is_known, shrink
 from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.workload import make_full_setting
 from zeus_trt.zeus_graph import Plan, Predictor
@@ -29,35 +29,30 @@ def recorded():
 def test_the_prior_counts_as_so_many_trajectories_and_keeps_the_error_of_each(recorded):
     program, stats = recorded
     line = replace(Plan.spread(STEPS, NFE), predictor=Predictor.parse("lagrange-2"))
+    feedback = np.mean([kernel.lay_on(program)[1] for kernel in load_kernels()], axis=0)
     for count in (1, 4):
         own = stats.select(range(count))
-        shrunk = shrink(program, own, NFE, load_kernels())
+        shrunk = shrink(program, replace(own, responses=own.responses[:, :0]), NFE, load_kernels())
+        assert shrunk.feedback == pytest.approx(feedback)
         known = shrunk.products - (1 - PRIOR_TRAJECTORIES / count) * own.products
         assert np.linalg.eigvalsh(known).min() > -1e-9
-        share = np.trace(known[0]) / np.trace(own.products[0])
-        assert 0 < share < 10 * PRIOR_TRAJECTORIES / count
-        assert shrunk.feedback == pytest.approx(own.feedback)
-        assert predict_errors(program, shrunk, line) == pytest.approx(predict_errors(program, own, line))
+        assert 0 < np.trace(known[0]) / np.trace(own.products[0]) < 10 * PRIOR_TRAJECTORIES / count
+        same = replace(own, responses=shrunk.responses)
+        assert predict_errors(program, shrunk, line) == pytest.approx(predict_errors(program, same, line))
 
 
-def test_without_probes_the_feedback_is_that_of_the_prior(recorded):
+def test_probes_need_no_prior(recorded):
     program, stats = recorded
-    bare = replace(stats, responses=stats.responses[:, :0])
-    expected = np.mean([kernel.lay_on(program)[1] for kernel in load_kernels()], axis=0)
-    assert not bare.feedback.any()
-    assert complete(program, bare, load_kernels()).feedback == pytest.approx(expected)
-    assert complete(program, stats, load_kernels()) is stats
+    assert shrink(program, stats, NFE, load_kernels()) is stats
 
 
 def test_a_solver_that_the_prior_does_not_know_leaves_the_trajectories_as_they_are(recorded):
     program, stats = recorded
-    assert shrink(program, stats, NFE, ()) is stats
-    unknown = replace(program, sigmas=None)
+    bare, unknown = replace(stats, responses=stats.responses[:, :0]), replace(program, sigmas=None)
     assert is_known(program, load_kernels())
     assert not is_known(unknown, load_kernels())
-    assert shrink(unknown, stats, NFE, load_kernels()) is stats
-    bare = replace(stats, responses=stats.responses[:, :0])
-    assert complete(unknown, bare, load_kernels()) is bare
+    assert shrink(unknown, bare, NFE, load_kernels()) is bare
+    assert shrink(program, bare, NFE, ()) is bare
 
 
 @pytest.mark.parametrize(

@@ -42,3 +42,33 @@ def test_a_default_per_step_is_cut_to_fewer_steps():
     assert (len(schedule), names) == (steps, ("latents",))
     given = PipelineCall(given={"guidance_schedule": (1.0,) * 4})
     assert given(Guided())[1] == (1.0,) * 4
+
+
+def writing_into_its_prompts(self, prompt, height=64, width=64, num_inference_steps=3):
+    for row, text in enumerate(prompt):
+        prompt[row] = ["<user>" + text]
+    return self.paint(len(prompt), height, width)
+
+
+def test_a_pipeline_that_writes_into_its_prompts_gets_copies_of_them():
+    prompts = choose_settings(make_pipeline(writing_into_its_prompts))[0].base["prompt"]
+    assert all(isinstance(prompt, str) for prompt in prompts)
+
+
+def of_a_map(self, image_embeddings, prompt, num_inference_steps=3):
+    """Reads a map of features as Wuerstchen's decoder does, whose levels do not halve every size."""
+    high, wide = (8 * size for size in image_embeddings.shape[2:])
+    if high != wide:
+        raise RuntimeError("Sizes of tensors must match")
+    return self.paint(len(prompt), 8 * high, 8 * wide)
+
+
+def test_an_embedding_is_a_map_of_a_square_picture_where_a_network_reads_one():
+    pipeline = make_pipeline(of_a_map)
+    pipeline.unet.register_to_config(effnet_embd=6)
+    made = []
+    call = choose_settings(pipeline)[0].run
+    pipeline.paint = lambda rows, high, wide, *_: made.append((high, wide))
+    call(pipeline, prompt=["a", "b"], height=512, width=512)
+    assert call.shape == (6, -1, -1)
+    assert made == [(8 * 8 * 12, 8 * 8 * 12)]

@@ -250,5 +250,7 @@ def test_a_size_that_the_models_code_fixes_is_named():
     dit = FAMILIES["dit"].make()
     dit.transformer.__class__ = RowByRow
     captured = capture(dit, FAMILIES["dit"].settings)
-    with pytest.raises(ZeusError, match=r"got RowByRow, whose code fixes batch at [0-9]; expected"):
+    with pytest.raises(
+        ZeusError, match=r"got RowByRow, whose code fixes batch at [0-9] \(test_recorder.py:[0-9]+\); expected"
+    ):
         trace_flat(captured)

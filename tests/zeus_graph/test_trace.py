@@ -122,7 +122,7 @@ def test_options_at_other_lengths(name, num_steps):
         check(make, num_steps, ratio, **schedule)
 
 
-@pytest.mark.parametrize("begin", [2, 6])
+@pytest.mark.parametrize("begin", [6, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", SOLVERS)
 def test_a_start_in_the_middle(name, begin):
     make, tolerance = SOLVERS[name]

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from zeus_trt.cli.group import main
-from zeus_trt.cli.options import Names, Numbers, guidance_option, input_option, progress
+from zeus_trt.cli.options import Names, Numbers, adapter_option, guidance_option, input_option, progress
 from zeus_trt.errors import escape
 
 
@@ -31,6 +31,7 @@ from zeus_trt.errors import escape
 @click.option("--num-images", type=click.IntRange(1), default=8, show_default=True)
 @guidance_option
 @input_option
+@adapter_option
 @click.option("--seed", default=0, show_default=True, help="Image k has the noise of seed + k.")
 @click.option("--mode", help="For bundles: auto, program, or step.  [default: auto]")
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Timed runs of each row.")

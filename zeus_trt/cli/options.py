@@ -124,6 +124,11 @@ input_option = click.option(
     help="For bundles: conditioning, a number, a list, or a file; a row for every image, or several in turn.",
 )  # fmt: skip
 
+adapter_option = click.option(
+    "--adapter", "adapters", multiple=True, metavar="NAME[:SCALE]",
+    help="Adapter of the bundle that its engine has, at another scale; or several.",
+)  # fmt: skip
+
 
 def progress(total: int | None = None):
     """A bar of calls on stderr; a line now and then where that is no terminal, and nothing with -q."""

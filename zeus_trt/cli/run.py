@@ -6,7 +6,16 @@ import click
 
 from zeus_trt.cli.command import warn
 from zeus_trt.cli.group import main
-from zeus_trt.cli.options import Number, Numbers, Size, Text, guidance_option, input_option, progress
+from zeus_trt.cli.options import (
+    Number,
+    Numbers,
+    Size,
+    Text,
+    adapter_option,
+    guidance_option,
+    input_option,
+    progress,
+)
 
 _EXCLUSIVE = (("plan", "ratio", "preset", "min_psnr"), ("plan", "window", "min_psnr"), ("predictor", "min_psnr"))
 
@@ -24,6 +33,7 @@ _EXCLUSIVE = (("plan", "ratio", "preset", "min_psnr"), ("plan", "window", "min_p
 @click.option("--steps", type=click.IntRange(1), default=50, show_default=True, help="Solver steps.")
 @guidance_option
 @input_option
+@adapter_option
 @click.option("--seed", default=0, show_default=True, help="Image k has the noise of seed + k.")
 @click.option("--ratio", type=int, help="Skipped steps after each full one; 0 skips none.  [default: 3]")
 @click.option("--plan", help="Step plan instead of --ratio: FFFFXRFXRF, or a .json of calibrate.")
