@@ -161,7 +161,7 @@ def capture(
     first = runs[0].arguments
     inputs = _describe_inputs(runs, content, {latents: LATENTS, timestep: TIMESTEP}, slots, residuals)
     layout = find_layout(runs[0], answer, inputs, symbols, slots) if network else None
-    axes, reason = _find_axes(runs[0], inputs[0], slots, layout), say_unsteppable(network, beside, together)
+    axes, reason = _find_axes(runs[0], inputs[0], slots, layout), say_unsteppable(network, beside, residuals, together)
     border = find_border((latents, timestep), axes, runs[0].scales[timestep], _learns_variance(pipeline), reason)
     return Capture(
         component=component,
