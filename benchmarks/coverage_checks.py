@@ -1,5 +1,6 @@
 """What is tried with a pipeline class, in order: each stage needs those before it."""
 
+import contextlib
 import copy
 import dataclasses
 import inspect
@@ -30,6 +31,8 @@ ARGUMENTS: Mapping[str, Any] = {
     "gligen_boxes": [[0.1, 0.1, 0.6, 0.6]],
     "gligen_phrases": ["a cat"],
     "intermediate_timesteps": None,
+    "intrinsics": [64.0, 64.0, 32.0, 32.0],
+    "overlap_history": 5,
     "t0": 1,
     "t1": 2,
     "token_indices": [2],
@@ -110,12 +113,13 @@ def _lengthen(cls: type, call: Any) -> Any:
 def _open_output(pipeline: Any, settings: Any) -> Any:
     """Settings with which the pipeline runs to its end: not every one takes ``latent`` for its output."""
     bare = {name: value for name, value in settings.base.items() if name != "output_type"}
-    try:
-        _run(pipeline, settings.run, dict(settings.base))
-    except Exception:  # each refuses latents in its own way
-        _run(pipeline, settings.run, bare)
-        return dataclasses.replace(settings, base=bare)
-    return settings
+    bases = [settings.base, bare, {**bare, "output_type": "np"}]  # LDM3D's default fails in itself
+    for base in bases[:-1]:
+        with contextlib.suppress(Exception):  # each refuses latents in its own way
+            _run(pipeline, settings.run, dict(base))
+            return dataclasses.replace(settings, base=base)
+    _run(pipeline, settings.run, dict(bases[-1]))
+    return dataclasses.replace(settings, base=bases[-1])
 
 
 def _export(pipeline: Any, settings: Any, unseen: Any, output: Path) -> Any:
