@@ -36,6 +36,8 @@ from zeus_trt.export.recorder import STEPS
 
 SEED = "content_seed"
 """A setting of every ``PipelineCall``: which content is made."""
+DETAIL = "prompt_detail"
+"""A setting of every ``PipelineCall``: words that are appended to its prompts, which makes them longer."""
 _MOST_GUESSES = 4
 PER_PROMPT = ("num_images_per_prompt", "num_videos_per_prompt", "num_waveforms_per_prompt")
 _SIZED = (PICTURE, MASK, VIDEO, MASK_VIDEO)
@@ -75,6 +77,8 @@ class PipelineCall:
         made = {name: make(kind, name, size, self.form, shape) for name, kind in self.kinds.items()}
         # A copy of each list: Z-Image Omni writes into its prompts.
         passed = {name: copy.copy(value) for name, value in setting.items() if name in takes}
+        if DETAIL in setting:
+            passed["prompt"] = _append(passed["prompt"], setting[DETAIL])
         if "num_inference_steps" in takes:
             passed["num_inference_steps"] = steps = _count_steps(takes, self.given)
             passed |= _cut_schedules(takes, steps)
@@ -82,6 +86,10 @@ class PipelineCall:
             passed["max_area"] = size.height * size.width  # FLUX Kontext takes the sizes for an aspect ratio alone
         given = {name: _fit(name, value, size, self.form) for name, value in self.given.items()}
         return pipeline(**{**passed, **made, **given})
+
+
+def _append(prompt: str | list[str], detail: str) -> str | list[str]:
+    return f"{prompt} {detail}" if isinstance(prompt, str) else [f"{one} {detail}" for one in prompt]
 
 
 def find_call(pipeline: Any, base: Mapping[str, Any], given: Mapping[str, Any]) -> PipelineCall:
