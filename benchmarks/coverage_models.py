@@ -232,6 +232,7 @@ MODELS: Mapping[str, Any] = {
     "SanaControlNetModel": dict(sample_size=8), "SanaVideoTransformer3DModel": dict(sample_size=8,
         attention_head_dim=16),
     "SanaWMTransformer3DModel": dict(hidden_size=32, linear_head_dim=16, chunk_plucker_post_attn_blocks=1,
+        chunk_plucker_channels=12,
         image_size=64,
                                      mixed_precision="no"),
     "PRXTransformer2DModel": [dict(hidden_size=32, num_heads=2, depth=1, axes_dim=[8, 8]),

@@ -59,6 +59,8 @@ def find_kind(parameter: inspect.Parameter, has_frames: bool) -> str | None:
     name = parameter.name
     if name.startswith(("ip_adapter", "negative_ip", "gligen", "num_", "original_size", "clean_")):
         return None
+    if name.endswith("attention_mask"):  # of a text's tokens, and passed beside its embedding
+        return None
     kind = next((kind for kind, ending in _ENDINGS.items() if re.fullmatch(rf"(.*_)?({ending})", name)), None)
     if kind == MASK and has_frames and "image" not in name:
         return MASK_VIDEO

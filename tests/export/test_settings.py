@@ -223,6 +223,7 @@ def test_image_to_image_runs_enough_steps_at_its_own_strength():
     [
         ("image", "picture"), ("control_image", "picture"), ("reference_images", "picture"), ("mask_image", "mask"),
         ("original_image", "picture"), ("original_size", None),
+        ("prompt_attention_mask", None),
         ("mask", "mask"), ("video", "video"), ("control_video", "video"), ("conditioning_frames", "video"),
         ("mask_video", "mask video"), ("image_embeds", "embedding"), ("audio", "sound"), ("prompt_2", "words"),
         ("num_frames", None), ("latents", None), ("ip_adapter_image", None), ("image_latents", None), ("dial", None),
