@@ -162,4 +162,3 @@ def test_what_else_changes_is_named():
 
     with pytest.raises(ZeusError, match=r"got sample, .* changing with the step; expected latents and times"):
         capture(make(diffusers.UNet2DConditionModel), Settings(BASE, VARIED, run=run))
-
