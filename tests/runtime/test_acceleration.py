@@ -57,12 +57,15 @@ def run(family, pipeline, setting=None, **changes):
 
 
 def follow_the_paper(scheduler, plan):
-    """Has ``scheduler.step`` compute what ``zeus`` says at skipped steps, the denoiser running at all of them."""
-    used, full = [], []
-    own = scheduler.step
+    """Has ``scheduler.step`` compute what ``zeus`` says at skipped steps, the denoiser running at all of them.
 
-    @functools.wraps(own)
-    def step(model_output, *args, **kwargs):
+    A copy of the scheduler, such as that of LTX-2's sound, has outputs of its own.
+    """
+    kind = type(scheduler)
+
+    @functools.wraps(kind.step)
+    def step(self, model_output, *args, **kwargs):
+        used, full = vars(self).setdefault("seen", ([], []))
         letter, i = plan.steps[len(used)], len(used)
         if letter == "F":
             full.append(i)
@@ -71,9 +74,9 @@ def follow_the_paper(scheduler, plan):
             before = used[previous] if t - previous > 2 else used[t - 1]
             model_output = 2 * used[t] - before if letter == "X" else used[t]
         used.append(model_output.clone())
-        return own(model_output, *args, **kwargs)
+        return kind.step(self, model_output, *args, **kwargs)
 
-    scheduler.step = step
+    scheduler.__class__ = type(kind.__name__, (kind,), {"step": step})
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
