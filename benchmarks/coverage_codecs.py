@@ -105,8 +105,6 @@ MODELS: Mapping[str, Any] = {
         latents_mean=[0.0] * 64, latents_std=[1.0] * 64),
     "JoyImageEditTransformer3DModel": dict(hidden_size=32, rope_dim_list=[4, 6, 6]),
     "JoyImageEditPlusTransformer3DModel": dict(hidden_size=32, rope_dim_list=[4, 6, 6]),
-    "AceStepTransformer1DModel": dict(hidden_size=32, num_hidden_layers=1, num_key_value_heads=2, head_dim=16,
-        in_channels=192),
     "LongCatAudioDiTTransformer": dict(dit_dim=32, dit_depth=2, dit_heads=2, dit_text_dim=WIDTH, latent_dim=4),
     **sounds.MODELS,
     "ReduxImageEncoder": dict(redux_dim=WIDTH, txt_in_features=WIDTH),

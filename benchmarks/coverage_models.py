@@ -114,6 +114,8 @@ def _vae_of(beside: Mapping[str, Any]) -> Any:
     name = getattr(beside.get("transformer"), "__name__", "")
     width = 16 if name.startswith(("LongCat", "SD3")) else LATENT  # their pipelines fix it
     vae = dict(_VAE, shift_factor=0.0, latent_channels=width)
+    if "vocoder" in beside:
+        return dict(vae, in_channels=1, out_channels=1)
     return [vae, dict(vae, in_channels=6, out_channels=6)] if "unet" in beside else vae
 
 
@@ -264,9 +266,6 @@ MODELS: Mapping[str, Any] = {
     "StableAudioDiTModel": dict(sample_size=16, num_key_value_attention_heads=2, time_proj_dim=8,
                                 global_states_input_dim=2 * WIDTH, cross_attention_input_dim=WIDTH),
     "StableAudioProjectionModel": dict(text_encoder_dim=WIDTH, conditioning_dim=WIDTH, min_value=0, max_value=512),
-    "AutoencoderOobleck": dict(encoder_hidden_size=8, downsampling_ratios=[2, 64], channel_multiples=[1, 2],
-        decoder_channels=8,
-                               decoder_input_channels=LATENT),
     "UNet3DConditionModel": dict(
         sample_size=8, block_out_channels=(8, 16), attention_head_dim=4,
         down_block_types=("CrossAttnDownBlock3D", "DownBlock3D"), up_block_types=("UpBlock3D", "CrossAttnUpBlock3D")),

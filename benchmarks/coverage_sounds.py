@@ -5,14 +5,27 @@
 from collections.abc import Mapping
 from typing import Any
 
-from coverage_texts import WIDTH
+from coverage_texts import LATENT, WIDTH
 
 _UPSAMPLING = dict(
     in_channels=16, hidden_channels=8, upsample_kernel_sizes=[4, 4], upsample_factors=[2, 2], resnet_kernel_sizes=[3],
     resnet_dilations=[[1, 3, 5]],
 )  # fmt: skip
 
+
+def _oobleck(beside: Mapping[str, Any]) -> dict[str, Any]:
+    rate = {"sampling_rate": 1280} if "condition_encoder" in beside else {}  # it reads 30 s of latents
+    return dict(encoder_hidden_size=8, downsampling_ratios=[2, 64], channel_multiples=[1, 2], decoder_channels=8,
+                decoder_input_channels=LATENT, **rate)  # fmt: skip
+
+
 MODELS: Mapping[str, Any] = {
+    "AceStepConditionEncoder": dict(
+        hidden_size=32, text_hidden_dim=WIDTH, timbre_hidden_dim=LATENT, num_lyric_encoder_hidden_layers=1,
+        num_timbre_encoder_hidden_layers=1, num_key_value_heads=2, head_dim=16),
+    "AceStepTransformer1DModel": dict(hidden_size=32, num_hidden_layers=1, num_key_value_heads=2, head_dim=16,
+                                      in_channels=3 * LATENT, audio_acoustic_hidden_dim=LATENT),
+    "AutoencoderOobleck": _oobleck,
     "AutoencoderKLLTX2Audio": dict(
         base_channels=4, ch_mult=(1,), num_res_blocks=1, attn_resolutions=None, in_channels=2, output_channels=2,
         latent_channels=2, resolution=32, mid_block_add_attention=False, mel_bins=8),

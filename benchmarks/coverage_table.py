@@ -13,7 +13,7 @@ runs with that graph in ONNX Runtime; the number is the largest error of the who
 largest value. A dash: not tried.
 
 A class that "does not run with what could be made for it" fails without zeus-trt too: the tiny components do not fit it
-yet. So the number that skips is a lower bound. Exports were tried of a few classes only.
+yet, or a part of diffusers does not fit the installed transformers. So every number is a lower bound.
 
 {counts}
 
@@ -34,8 +34,9 @@ _NO_LOOP = (
     "made of the pipelines",
     "expected a diffusers pipeline with a scheduler",
     "OnnxStable",
+    "has no attribute '__call__'",
 )
-"""What is said of classes that are made of whole pipelines, have no scheduler, or hold ONNX graphs for networks."""
+"""What is said of classes that are made of whole pipelines, have no scheduler or loop, or hold ONNX graphs."""
 
 
 def count(classes: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:

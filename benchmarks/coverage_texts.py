@@ -15,7 +15,8 @@ _WORDS = ("<pad>", "<unk>", "<s>", "</s>", *string.printable)
 VOCABULARY = 256
 
 SIZES: Mapping[str, Any] = {
-    "vocab_size": VOCABULARY, "hidden_size": WIDTH, "d_model": WIDTH, "projection_dim": WIDTH, "d_ff": 32, "d_kv": 16,
+    "vocab_size": VOCABULARY, "hidden_size": WIDTH, "d_model": WIDTH, "projection_dim": WIDTH, "project_dim": WIDTH,
+    "d_ff": 32, "d_kv": 16,
     "intermediate_size": 32, "num_hidden_layers": 2, "num_layers": 2, "num_attention_heads": 2, "num_heads": 2,
     "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 4096, "n_embd": WIDTH, "n_layer": 1,
         "n_head": 2,
@@ -74,11 +75,14 @@ def build(kind: Any, transformer: Any = None) -> Any:
     if "Processor" in name or "FeatureExtractor" in name:
         return kind()
     name = _STAND_BESIDE.get((name, getattr(transformer, "__name__", "")), _STAND_FOR.get(name, name))
-    kind = getattr(transformers, name, kind)
+    kind = kind if kind.__module__.startswith("diffusers") else getattr(transformers, name, kind)
     if name in _ENCODER_OF:
         return kind(build_config(getattr(transformers, _ENCODER_OF[name])).encoder).eval()
     config = transformers.CLIPVisionConfig if name == "PaintByExampleImageEncoder" else kind.config_class
-    return kind(build_config(config, **_CHANGES.get(name, {}))).eval()
+    made = build_config(config, **_CHANGES.get(name, {}))
+    if not hasattr(made, "pad_token_id"):
+        made.pad_token_id = 0  # published configs have one, and pipelines read it
+    return kind(made).eval()
 
 
 _ENCODER_OF = {"T5Gemma2Encoder": "T5Gemma2Config", "T5GemmaEncoder": "T5GemmaConfig"}

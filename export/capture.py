@@ -20,6 +20,7 @@ from zeus_trt.export.networks import (
     is_beside,
     say_unsteppable,
 )
+from zeus_trt.export.pipeline_call import DETAIL
 from zeus_trt.export.recorder import Call, check_pipeline, find_denoiser
 from zeus_trt.export.runs import (
     Network,
@@ -41,7 +42,7 @@ from zeus_trt.runtime.pipelines.answers import list_tensors
 from zeus_trt.runtime.pipelines.arguments import Arguments
 from zeus_trt.runtime.pipelines.rows import Rows, stack_rows
 
-ALIASES = {"num_frames": "frames", "max_sequence_length": "prompt"}
+ALIASES = {"num_frames": "frames", "max_sequence_length": "prompt", DETAIL: "prompt"}
 LATENTS, TIMESTEP, CONDITIONING, SIZE, FIXED = "latents", "timestep", "conditioning", "size", "fixed"
 
 
@@ -161,7 +162,7 @@ def capture(
     first = runs[0].arguments
     inputs = _describe_inputs(runs, content, {latents: LATENTS, timestep: TIMESTEP}, slots, residuals)
     layout = find_layout(runs[0], answer, inputs, symbols, slots) if network else None
-    axes, reason = _find_axes(runs[0], inputs[0], slots, layout), say_unsteppable(network, beside, together)
+    axes, reason = _find_axes(runs[0], inputs[0], slots, layout), say_unsteppable(network, beside, residuals, together)
     border = find_border((latents, timestep), axes, runs[0].scales[timestep], _learns_variance(pipeline), reason)
     return Capture(
         component=component,

@@ -20,11 +20,12 @@ from zeus_trt.export.folder import STEPS, open_folder, seal, write_solvers
 from zeus_trt.export.graph import write_metadata
 from zeus_trt.export.labels import choose_labels
 from zeus_trt.export.loading import is_pipeline, load_pipeline
+from zeus_trt.export.pipeline_call import DETAIL
 from zeus_trt.export.precision import cast_capture, check_precision
 from zeus_trt.export.profile import SizeRange
 from zeus_trt.export.relaxation import leave_special, relax
 from zeus_trt.export.runs import Network, Settings
-from zeus_trt.export.settings import choose_settings
+from zeus_trt.export.settings import choose_settings, fix_text
 from zeus_trt.export.tensorrt import Progress
 from zeus_trt.export.verification import choose_trace, verify_graph
 from zeus_trt.runtime.bundle.branch import Branch
@@ -181,7 +182,22 @@ def _write_network(source: _Source, name: str, asked: ExportOptions, folder: Pat
 
 
 def _write(source: _Source, asked: ExportOptions, folder: Path) -> Manifest:
-    """Writes the graph and the solvers in the first way that the code of the denoiser allows."""
+    """Writes the graph and the solvers, for prompts of any length where the code of the denoiser allows it."""
+    if DETAIL not in source.settings.varied:
+        return _write_rows(source, asked, folder)
+    try:
+        return _write_rows(source, asked, folder)
+    except ZeusError:
+        settings, unseen = fix_text(source.settings, source.unseen)
+        network = Network(source.captured.takes_numbers) if source.captured.layout else None
+        captured = capture(source.pipeline, settings, source.captured.component, network=network)
+        if captured.symbols == source.captured.symbols:
+            raise
+        return _write_rows(replace(source, settings=settings, unseen=unseen, captured=captured), asked, folder)
+
+
+def _write_rows(source: _Source, asked: ExportOptions, folder: Path) -> Manifest:
+    """Writes them in the first way that the code of the denoiser allows: for any number of rows, or for one."""
     captured, again = source.captured, partial(capture, source.pipeline, source.settings, source.captured.component)
     fixed = Network(takes_numbers=False) if captured.layout else None
     ways: list[Callable[[], Capture]] = [lambda: captured]

@@ -47,13 +47,17 @@ def find_together(run: Run, answer: Any) -> tuple[str, ...]:
     return names if len(names) > 1 and [tensors[name].shape for name in names] == shapes else ()
 
 
-def say_unsteppable(network: Network | None, beside: Sequence[str], together: Sequence[str] = ()) -> str:
+def say_unsteppable(
+    network: Network | None, beside: Sequence[str], others: Sequence[str] = (), together: Sequence[str] = ()
+) -> str:
     """Why no solver can step a network, or a denoiser that reads others at each step; empty for any other denoiser."""
     if together:
         return f"it denoises {' and '.join(together)} in one call, and each has a solver"
     if network:
         return "it makes inputs of a denoiser, and no prediction"
-    return f"it reads what {' and '.join(beside)} makes at each step" if beside else ""
+    if beside:
+        return f"it reads what {' and '.join(beside)} makes at each step"
+    return f"it reads {' and '.join(others)} at each step" if others else ""
 
 
 def find_moving_inputs(
@@ -66,8 +70,8 @@ def find_moving_inputs(
     """
     if network:
         return *_find_inputs(run), ()
-    names, beside = find_moving(pipeline, settings, component, run)
-    return names, [name for made in beside.values() for name in made], tuple(beside)
+    names, beside, times = find_moving(pipeline, settings, component, run)
+    return names, [name for made in beside.values() for name in made] + times, tuple(beside)
 
 
 def _find_inputs(run: Run) -> tuple[tuple[str, str], list[str]]:

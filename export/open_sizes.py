@@ -79,12 +79,14 @@ def _skip_cache(cached: Any) -> Callable[..., Any]:
 class _OpenType(type):
     """The type of stand-ins for the built-in types that are their bases."""
 
+    keep: Callable[[Any], Any]  # what stands for a value that is open, or None
+
     def __instancecheck__(cls, value: object) -> bool:
-        return isinstance(value, cls.__base__) or (cls is _Int and _is_open(value))
+        return isinstance(value, cls.__mro__[1]) or (cls is _Int and _is_open(value))
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         kept = cls.keep(args[0]) if args else None
-        return cls.__base__(*args, **kwargs) if kept is None else kept
+        return cls.__mro__[1](*args, **kwargs) if kept is None else kept
 
 
 class _Int(int, metaclass=_OpenType):

@@ -36,6 +36,8 @@ from zeus_trt.export.recorder import STEPS
 
 SEED = "content_seed"
 """A setting of every ``PipelineCall``: which content is made."""
+DETAIL = "prompt_detail"
+"""A setting of every ``PipelineCall``: words that are appended to its prompts, which makes them longer."""
 _MOST_GUESSES = 4
 PER_PROMPT = ("num_images_per_prompt", "num_videos_per_prompt", "num_waveforms_per_prompt")
 _SIZED = (PICTURE, MASK, VIDEO, MASK_VIDEO)
@@ -75,6 +77,8 @@ class PipelineCall:
         made = {name: make(kind, name, size, self.form, shape) for name, kind in self.kinds.items()}
         # A copy of each list: Z-Image Omni writes into its prompts.
         passed = {name: copy.copy(value) for name, value in setting.items() if name in takes}
+        if DETAIL in setting:
+            passed["prompt"] = _append(passed["prompt"], setting[DETAIL])
         if "num_inference_steps" in takes:
             passed["num_inference_steps"] = steps = _count_steps(takes, self.given)
             passed |= _cut_schedules(takes, steps)
@@ -82,6 +86,10 @@ class PipelineCall:
             passed["max_area"] = size.height * size.width  # FLUX Kontext takes the sizes for an aspect ratio alone
         given = {name: _fit(name, value, size, self.form) for name, value in self.given.items()}
         return pipeline(**{**passed, **made, **given})
+
+
+def _append(prompt: str | list[str], detail: str) -> str | list[str]:
+    return f"{prompt} {detail}" if isinstance(prompt, str) else [f"{one} {detail}" for one in prompt]
 
 
 def find_call(pipeline: Any, base: Mapping[str, Any], given: Mapping[str, Any]) -> PipelineCall:
@@ -108,7 +116,9 @@ def find_call(pipeline: Any, base: Mapping[str, Any], given: Mapping[str, Any]) 
             f"{unknown[0]}: got none for a {type(pipeline).__name__}, which requires it; expected a value that cannot "
             f"be made up. Pass the argument {unknown[0]}."
         )
-    guesses = [p.name for p in free if p.default is None and kinds[p.name] not in (None, WORDS, EMBEDDING)]
+    open_kinds = {p.name: kinds[p.name] for p in free if p.default is None and kinds[p.name] not in (None, EMBEDDING)}
+    guesses = [name for name, kind in open_kinds.items() if kind != WORDS]
+    guesses += ["negative_prompt"] if "negative_prompt" in open_kinds else []  # some pipelines do not read None
     made = {name: str(kind) for name, kind in required.items()}
     for _ in range(_MOST_GUESSES):
         failures: list[Exception] = []

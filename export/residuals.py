@@ -38,11 +38,15 @@ def find_residuals(pipeline: Any, component: str, settings: Settings) -> dict[st
 
 def find_moving(
     pipeline: Any, settings: Settings, component: str, run: Run
-) -> tuple[tuple[str, str], dict[str, list[str]]]:
-    """Names of the latents, the timestep, and what else changes with the step, by the network that it comes from.
+) -> tuple[tuple[str, str], dict[str, list[str]], list[str]]:
+    """Names of the latents, the timestep, and what else changes with the step.
+
+    Returns:
+        Latents and timestep; the inputs that networks make, by network; further times, such as the end of the interval
+        that a mean velocity is of.
 
     Raises:
-        ZeusError: Fewer than two inputs change, or more that no network beside the denoiser makes.
+        ZeusError: Fewer than two inputs change, or more that are no times and that no other network makes.
     """
     by_rank = sorted(run.changing, key=lambda name: -run.arguments.leaves[name].ndim)
     beside: dict[str, list[str]] = {}
@@ -50,8 +54,10 @@ def find_moving(
         found = find_residuals(pipeline, component, settings)
         beside = {network: names for network, names in found.items() if names}
         by_rank = [name for name in by_rank if not any(name in names for names in beside.values())]
-    if len(by_rank) == 2:
-        return (by_rank[0], by_rank[1]), beside
+    times = [name for name in by_rank[1:] if len(by_rank) == 2 or run.arguments.leaves[name].ndim < 3]
+    if times and len(times) == len(by_rank) - 1:
+        timestep = min(times, key=lambda name: (run.scales[name] is None, name != "timestep"))
+        return (by_rank[0], timestep), beside, [name for name in times if name != timestep]
     if len(by_rank) < 2:
         raise ZeusError(
             f"denoiser: got {by_rank[0] if by_rank else 'nothing'} changing with the step; expected latents and a "
@@ -59,8 +65,8 @@ def find_moving(
         )
     names = ", ".join(by_rank[:3]) + (f" and {len(by_rank) - 3} more" if len(by_rank) > 3 else "")
     raise ZeusError(
-        f"denoiser: got {names} changing with the step; expected latents and one timestep, beside what other networks "
-        "make at each step, since a skipped step has no other inputs. Export the pipeline without what changes them."
+        f"denoiser: got {names} changing with the step; expected latents and times, beside what other networks make "
+        "at each step. Export the pipeline without what changes them."
     )
 
 

@@ -99,6 +99,8 @@ def _make_mask(rows: torch.Tensor) -> torch.Tensor:
 
 def _find_places(mask: torch.Tensor, total: Any) -> torch.Tensor:
     """The places where a mask is true, of which there are ``total``."""
-    rank = torch.where(mask, torch.cumsum(mask, 0) - 1, total)  # what is false goes to a place behind the others
-    places = torch.arange(mask.shape[0], device=mask.device)
-    return torch.zeros(total + 1, dtype=torch.int64, device=mask.device).scatter(0, rank, places)[:total]
+    count = mask.shape[0]
+    rank = torch.where(mask, torch.cumsum(mask, 0) - 1, count)  # what is false goes to a place behind all others
+    places = torch.arange(count, device=mask.device)
+    # TensorRT-RTX scatters into as many places as it has values, or more
+    return torch.zeros(count + 1, dtype=torch.int64, device=mask.device).scatter(0, rank, places)[:total]

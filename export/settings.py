@@ -2,20 +2,23 @@
 
 import inspect
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.arguments import OTHER_PROMPT, PROMPT
 from zeus_trt.export.labels import count_labels
-from zeus_trt.export.pipeline_call import PER_PROMPT, SEED, MissingArgument, PipelineCall, find_call, runs
+from zeus_trt.export.pipeline_call import DETAIL, PER_PROMPT, SEED, MissingArgument, PipelineCall, find_call, runs
 from zeus_trt.export.recorder import check_pipeline
 from zeus_trt.export.runs import Settings
 
 _OUTPUTS = ("latent", "pt", "np")  # not every pipeline returns latents
 _TEXT_LENGTHS = ("max_sequence_length",)
 _RESIZES = ("use_resolution_binning", "_auto_resize")  # each replaces the sizes that are asked for
-_SECONDS = ("audio_length_in_s", "audio_end_in_s")
+_SCENE = "on a red sofa by the window of an old house near the sea in the light of the evening"
+_DETAILS = _SCENE, f"{_SCENE} and another one {_SCENE}"  # longer than the blocks that prompts are padded to
+_SECONDS = ("audio_length_in_s", "audio_end_in_s", "audio_duration")
 
 
 def choose_settings(
@@ -67,10 +70,19 @@ def choose_settings(
     for name, (first, second) in _list_lengths(takes, given):
         if name not in base and (name in _TEXT_LENGTHS or runs(pipeline, call, {**base, name: first})):
             base[name], varied[name] = first, second
+    if _is_text(base.get("prompt")) and runs(pipeline, call, {**base, DETAIL: _DETAILS[0]}):
+        varied[DETAIL] = _DETAILS[0]  # pipelines that pad prompts to the longest one
+        unseen = [*unseen[:-1], {**(unseen[-1] if unseen else {}), DETAIL: _DETAILS[1]}]
     if not sizes:
         varied = _keep_what_runs(pipeline, call, base, varied)
     unseen = _restrict(unseen, varied)
     return Settings(base, varied, _choose_content(base), call), tuple(unseen)
+
+
+def fix_text(settings: Settings, unseen: Sequence[Mapping[str, Any]]) -> tuple[Settings, tuple[dict[str, Any], ...]]:
+    """What ``choose_settings`` returned, with prompts of one length."""
+    varied = {name: value for name, value in settings.varied.items() if name != DETAIL}
+    return replace(settings, varied=varied), tuple(_restrict(unseen, varied))
 
 
 def check_sized(pipeline: Any, base: Mapping[str, Any], sizes: Sequence[tuple[int, int]]) -> None:
@@ -79,6 +91,10 @@ def check_sized(pipeline: Any, base: Mapping[str, Any], sizes: Sequence[tuple[in
         raise ZeusError(
             f"sizes: got some for a {type(pipeline).__name__}, which runs at one size; expected none. Leave them out."
         )
+
+
+def _is_text(prompt: Any) -> bool:
+    return isinstance(prompt, str) or (isinstance(prompt, list) and all(isinstance(one, str) for one in prompt))
 
 
 def _restrict(unseen: Sequence[Mapping[str, Any]], varied: Collection[str]) -> list[dict[str, Any]]:

@@ -49,8 +49,16 @@ def import_builder(job: dict[str, Any]) -> Any:
 def create_config(trt: Any, job: dict[str, Any]) -> Any:
     """Polygraphy's loader of the builder's configuration."""
     from polygraphy.backend.trt import CreateConfig, Profile
+    from polygraphy.backend.trt.profile import ShapeTuple
 
-    profile = Profile()
+    class Ranges(Profile):
+        def to_trt(self, builder: Any, network: Any) -> Any:
+            for tensor in map(network.get_input, range(network.num_inputs)):
+                if not len(tensor.shape) and not tensor.is_shape_tensor:  # an integer that the graph does not read
+                    self[tensor.name] = ShapeTuple((), (), ())
+            return super().to_trt(builder, network)
+
+    profile = Ranges()
     for name, shapes in job["profile"].items():
         profile.add(name, **{end: tuple(shape) for end, shape in shapes.items()})
     options = job["options"]

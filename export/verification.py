@@ -18,7 +18,7 @@ from zeus_trt.export.plain_files import without_links
 from zeus_trt.export.precision import TOLERANCES, cast_capture, cast_inputs, cast_module
 from zeus_trt.export.relaxation import is_special, leave_special
 from zeus_trt.export.runs import Network, Settings
-from zeus_trt.export.settings import check_sized, choose_settings
+from zeus_trt.export.settings import check_sized, choose_settings, fix_text
 from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.bundle.manifest import Manifest, Verification
 from zeus_trt.runtime.bundle.precision import Precision
@@ -109,7 +109,7 @@ def verify_bundle(
     manifest, rules = bundle.manifest, SizeRules.of(bundle.manifest)
     pipeline = load_pipeline(model) if isinstance(model, str | Path) else model
     if settings is None:
-        settings, unseen = choose_settings(pipeline, arguments=arguments)
+        settings, unseen = _choose_settings(manifest, pipeline, arguments)
     check_sized(pipeline, settings.base, sizes)
     captured = _capture_again(manifest, pipeline, settings)
     if sizes:
@@ -142,7 +142,7 @@ def choose_trace(
     def trace() -> torch.export.ExportedProgram:
         manifest = (bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)).manifest
         pipeline = load_pipeline(model) if isinstance(model, str | Path) else model
-        settings, _ = choose_settings(pipeline, arguments=arguments)
+        settings, _ = _choose_settings(manifest, pipeline, arguments)
         captured = _capture_again(manifest, pipeline, settings)
         graph = manifest.find_graph()
         cast = partial(cast_capture, precision=graph.precision, keep_fp32=graph.keep_fp32)
@@ -151,6 +151,15 @@ def choose_trace(
         return trace_flat(cast(other)) if other and not any(map(is_special, manifest.relations)) else program
 
     return trace
+
+
+def _choose_settings(
+    manifest: Manifest, pipeline: Any, arguments: Mapping[str, Any] | None
+) -> tuple[Settings, tuple[dict[str, Any], ...]]:
+    """Those of the export: prompts have one length where no size of the graph is that of a prompt."""
+    settings, unseen = choose_settings(pipeline, arguments=arguments)
+    has_text = any(symbol.name.startswith("prompt") for symbol in manifest.symbols)
+    return (settings, unseen) if has_text else fix_text(settings, unseen)
 
 
 def _capture_again(manifest: Manifest, pipeline: Any, settings: Settings) -> Capture:

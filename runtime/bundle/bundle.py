@@ -124,7 +124,7 @@ class Bundle:
         """The manifest of what its engines compute: with its adapter among the active ones."""
         if (one := self.adapter) is None:
             return self.manifest
-        return replace(self.manifest, adapters=one.scales, adapters_sha256=one.sha256)
+        return replace(self.manifest, adapters={**one.scales}, adapters_sha256=one.sha256)
 
     def open_network(self, name: str) -> "Bundle":
         """The bundle of a network beside the denoiser, one of the manifest's ``networks``; errors as in ``open``."""

@@ -21,8 +21,10 @@ def check_manifest(manifest: Manifest) -> None:
     """Raises ValueError where parts of a manifest do not fit each other; each part has checked itself."""
     _check_names("input", [spec.name for spec in manifest.inputs])
     _check_names("symbol", [symbol.name for symbol in manifest.symbols])
-    if len(manifest.inputs) < 2 or len(manifest.latents.axes) < 2 or len(manifest.inputs[1].axes) != 1:
+    if len(manifest.inputs) < 2 or len(manifest.latents.axes) < 2 or not manifest.inputs[1].axes:
         raise ValueError("its inputs do not begin with latents and a timestep of shape (batch,)")
+    if not manifest.unsteppable and len(manifest.inputs[1].axes) != 1:
+        raise ValueError("its timestep is not of shape (batch,), which a solver gives")
     if wide := [spec.name for spec in (*manifest.inputs, manifest.output) if spec.dtype in _OTHER_FLOATS]:
         raise ValueError(f"{wide[0]} has another floating-point type than float32")
     if not manifest.unsteppable and manifest.output.axes != manifest.latents.axes:

@@ -143,7 +143,22 @@ def test_every_form_of_timestep_is_a_row_per_image(form):
     assert captured.flatten(captured.arguments)["timestep"].shape == captured.examples[1].shape
 
 
-def test_two_timesteps_are_named():
+def test_a_second_time_is_an_input_that_no_solver_gives():
     run = run_with(FORMS["0-d"], extra="class_labels")
-    with pytest.raises(ZeusError, match=r"got sample, .* changing with the step; expected latents and one timestep"):
+    captured = capture(make(diffusers.UNet2DConditionModel), Settings(BASE, VARIED, run=run))
+    assert [spec.name for spec in captured.inputs[:2]] == ["sample", "timestep"]
+    assert next(spec.axes for spec in captured.inputs if spec.name == "class_labels") == ("batch",)
+    assert captured.border.unsteppable == "it reads class_labels at each step"
+
+
+def test_what_else_changes_is_named():
+    def run(pipeline, *, batch, height, width, prompt):
+        pipeline.scheduler.set_timesteps(3)
+        for step, t in enumerate(pipeline.scheduler.timesteps):
+            text = torch.full((batch, prompt, 16), float(step))
+            sample = torch.randn(batch, 4, height // 8, width // 8, generator=torch.Generator().manual_seed(step))
+            output = pipeline.unet(sample, t, encoder_hidden_states=text, return_dict=False)[0]
+            pipeline.scheduler.step(output, t, sample, return_dict=False)
+
+    with pytest.raises(ZeusError, match=r"got sample, .* changing with the step; expected latents and times"):
         capture(make(diffusers.UNet2DConditionModel), Settings(BASE, VARIED, run=run))

@@ -30,6 +30,14 @@ def test_other_outputs_are_tried_only_where_the_pipeline_speaks_of_them():
     assert tried == {"latent"}
 
 
+def of_negative_prompt(self, prompt, negative_prompt=None, height=64, width=64, num_inference_steps=3):
+    return self.paint(len([*prompt, *negative_prompt]) // 2, height, width)
+
+
+def test_a_pipeline_that_does_not_read_none_gets_a_negative_prompt():
+    assert choose_settings(make_pipeline(of_negative_prompt))[0].run.kinds == {"negative_prompt": "words"}
+
+
 class Guided:
     """A double of Ideogram 4, whose guidance has a value per step."""
 

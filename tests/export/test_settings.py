@@ -11,10 +11,11 @@ from tiny_unets import build_sd, tiny_unet, tiny_vae
 
 from zeus_trt.argument_value import read_argument
 from zeus_trt.errors import ZeusError
+from zeus_trt.export import export_model, verify_bundle
 from zeus_trt.export.arguments import Size, find_kind, make
 from zeus_trt.export.capture import capture
-from zeus_trt.export.pipeline_call import MissingArgument, PipelineCall
-from zeus_trt.export.settings import choose_settings
+from zeus_trt.export.pipeline_call import DETAIL, MissingArgument, PipelineCall
+from zeus_trt.export.settings import choose_settings, fix_text
 
 
 class Painter(diffusers.DiffusionPipeline):
@@ -116,6 +117,19 @@ def test_text_length_is_an_axis_where_the_pipeline_has_the_argument():
     assert found["encoder_hidden_states"] == ("batch", "prompt", 16)
 
 
+def of_words(self, prompt, height=64, width=64, num_inference_steps=3):
+    return self.paint(len(prompt), height, width, torch.ones(len(prompt), max(len(one.split()) for one in prompt), 16))
+
+
+def test_text_length_is_an_axis_where_prompts_are_padded_to_the_longest():
+    found, settings, unseen = list_axes(make_pipeline(of_words))
+    assert found["encoder_hidden_states"] == ("batch", "prompt", 16)
+    assert [DETAIL in change for change in unseen] == [False, False, True]
+    fixed, seen = fix_text(settings, unseen)
+    assert DETAIL not in fixed.varied
+    assert [*seen] == [{name: value for name, value in change.items() if name != DETAIL} for change in unseen]
+
+
 def of_fixed_size(self, prompt, height=64, width=64, max_sequence_length=32, num_inference_steps=3):
     if (height, max_sequence_length) != (128, 32):
         raise ValueError("fixed")
@@ -125,8 +139,8 @@ def of_fixed_size(self, prompt, height=64, width=64, max_sequence_length=32, num
 def test_what_a_pipeline_refuses_to_vary_stays():
     found, settings, unseen = list_axes(make_pipeline(of_fixed_size))
     assert found["sample"] == ("batch", 4, 16, "width")
-    assert settings.varied.keys() == {"prompt", "width"}
-    assert all(change.keys() == {"width"} for change in unseen)
+    assert settings.varied.keys() == {"prompt", "width", DETAIL}
+    assert all(change.keys() <= {"width", DETAIL} for change in unseen)
     assert unseen
 
 
@@ -250,3 +264,21 @@ class Resizing:
 
     def __call__(self, height=None, width=None, max_area=1024**2):
         return {"height": height, "width": width, "max_area": max_area}
+
+
+class OneByOne(diffusers.UNet2DConditionModel):
+    """Takes the words of its text one by one, which fixes how many there are in a graph."""
+
+    def forward(self, sample, timestep, encoder_hidden_states, **more):
+        words = [encoder_hidden_states[:, place : place + 1] for place in range(encoder_hidden_states.shape[1])]
+        return super().forward(sample, timestep, torch.cat(words, dim=1), **more)
+
+
+@pytest.mark.slow
+def test_a_denoiser_that_fixes_the_length_of_text_is_exported_for_one(tmp_path):
+    pipeline = make_pipeline(of_words)
+    pipeline.unet.__class__ = OneByOne
+    bundle = export_model(pipeline, tmp_path / "bundle", steps=())
+    text = next(spec for spec in bundle.manifest.inputs if spec.name == "encoder_hidden_states")
+    assert text.axes == ("batch", 5, 16)
+    assert verify_bundle(bundle, pipeline)

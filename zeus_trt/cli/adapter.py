@@ -21,8 +21,9 @@ _path = click.Path(path_type=Path)
 def adapter(bundle, file, name, scale, overwrite) -> dict:
     """Store FILE, a LoRA in safetensors, in BUNDLE as an adapter that sessions can choose."""
     from zeus_trt.export import add_adapter
+    from zeus_trt.runtime.bundle.adapter import Adapter
 
     added = add_adapter(bundle, file, name, scale=scale, overwrite=overwrite).adapter
-    assert added
+    assert isinstance(added, Adapter)
     click.echo(escape(f"{bundle}: {added.name} at {added.scale:g} changes {len(added.scaling)} weights"))
     return {"bundle": str(bundle), "adapter": asdict(added)}

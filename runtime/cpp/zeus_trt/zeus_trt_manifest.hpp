@@ -180,8 +180,10 @@ struct Manifest {
     for (const auto& symbol : symbols) sizes.insert(symbol.name);
     if (names.size() < inputs.size() || names.count("") || sizes.size() < symbols.size() || sizes.count(""))
       throw detail::Misfit{"it has an input or symbol without a name, or two of one name"};
-    if (inputs.size() < 2 || inputs[0].axes.size() < 2 || inputs[1].axes.size() != 1)
+    if (inputs.size() < 2 || inputs[0].axes.size() < 2 || inputs[1].axes.empty())
       throw detail::Misfit{"its inputs do not begin with latents and a timestep of shape (batch,)"};
+    if (unsteppable.empty() && inputs[1].axes.size() != 1)
+      throw detail::Misfit{"its timestep is not of shape (batch,), which a solver gives"};
     if (unsteppable.empty() && output.axes != inputs[0].axes)
       throw detail::Misfit{"its output has other axes than the latents"};
     for (const auto& tensor : {inputs, {output}})
