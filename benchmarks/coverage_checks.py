@@ -32,6 +32,8 @@ ARGUMENTS: Mapping[str, Any] = {
     "gligen_phrases": ["a cat"],
     "intermediate_timesteps": None,
     "intrinsics": [64.0, 64.0, 32.0, 32.0],
+    "mask_end_seconds": 2.0,
+    "mask_start_seconds": 1.0,
     "overlap_history": 5,
     "t0": 1,
     "t1": 2,

@@ -58,9 +58,8 @@ MODELS: Mapping[str, Any] = {
     "StableCascadeUNet": [
         dict(_CASCADE, clip_text_in_channels=WIDTH, clip_text_pooled_in_channels=WIDTH, clip_image_in_channels=WIDTH,
              switch_level=(False,)),
-        dict(_CASCADE, clip_text_pooled_in_channels=WIDTH, effnet_in_channels=16, pixel_mapper_in_channels=3,
-            in_channels=LATENT,
-             out_channels=LATENT),
+        dict(_CASCADE, patch_size=4, clip_text_pooled_in_channels=WIDTH, effnet_in_channels=16,
+             pixel_mapper_in_channels=3, in_channels=LATENT, out_channels=LATENT),
     ],
     "PaellaVQModel": dict(bottleneck_blocks=1, num_vq_embeddings=16, latent_channels=4, in_channels=3,
         out_channels=3),

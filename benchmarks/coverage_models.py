@@ -57,6 +57,8 @@ _PACKED = dict(in_channels=4 * LATENT, out_channels=None)
 
 
 def _unets(beside: Mapping[str, Any]) -> list[dict[str, Any]]:
+    if getattr(beside.get("controlnet"), "__name__", "") == "ControlNetXSAdapter":
+        return [dict(_unet_of(beside), layers_per_block=2, use_linear_projection=True)]  # as the adapter has
     if "text_encoder_2" in beside:
         return [_UNET_XL, dict(_UNET_XL, in_channels=2 * LATENT), dict(_UNET_XL, time_cond_proj_dim=16)]
     simple = dict(_UNET, down_block_types=("ResnetDownsampleBlock2D", "SimpleCrossAttnDownBlock2D"), up_block_types=(
@@ -143,9 +145,11 @@ MODELS: Mapping[str, Any] = {
             attention_head_dim=2,
         motion_num_attention_heads=2, conditioning_channels=3, use_simplified_condition_embedding=False,
         concat_conditioning_mask=False),
-    "ControlNetXSAdapter": dict(block_out_channels=(4, 8), num_attention_heads=2, base_block_out_channels=(8, 16),
-                                conditioning_embedding_out_channels=(4, 4, 4, 8), time_embedding_mix=0.5,
-                                down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"), learn_time_embedding=False),
+    "ControlNetXSAdapter": lambda beside: dict(
+        block_out_channels=(4, 8), num_attention_heads=2, base_block_out_channels=(8, 16),
+        conditioning_embedding_out_channels=(4, 4, 4, 8), time_embedding_mix=0.5, learn_time_embedding=True,
+        down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
+        cross_attention_dim=_unet_of(beside).get("cross_attention_dim", WIDTH)),
     "MotionAdapter": dict(block_out_channels=(8, 16), motion_num_attention_heads=2, motion_norm_num_groups=4,
                           motion_layers_per_block=1),
     "T2IAdapter": dict(channels=[8, 16], num_res_blocks=1, downscale_factor=8, in_channels=3),
