@@ -50,7 +50,8 @@ def choose_settings(
     frames = _list_frames(pipeline) if "num_frames" in takes and "num_frames" not in given else ()
     fixed |= {"num_frames": frames[0]} if frames else {}
     (base, varied), call = _choose_base(pipeline, fixed, given, sizes[:1] or _list_default_sizes(pipeline, step), asked)
-    height, width, unseen = base["height"], base["width"], []
+    height, width = base["height"], base["width"]
+    unseen: list[dict[str, Any]] = []
     if "height" in takes or call.is_sized_by_pictures:
         if others := sizes[1:]:
             varied |= {"height": max(size[0] for size in others), "width": max(size[1] for size in others)}
@@ -72,9 +73,9 @@ def choose_settings(
             base[name], varied[name] = first, second
     if _is_text(base.get("prompt")) and runs(pipeline, call, {**base, DETAIL: _DETAILS[0]}):
         varied[DETAIL] = _DETAILS[0]  # pipelines that pad prompts to the longest one
-        unseen = [*unseen[:-1], {**(unseen[-1] if unseen else {}), DETAIL: _DETAILS[1]}]
-    if not sizes:
-        varied = _keep_what_runs(pipeline, call, base, varied)
+        last: dict[str, Any] = unseen.pop() if unseen else {}
+        unseen.append({**last, DETAIL: _DETAILS[1]})
+    varied = _keep_what_runs(pipeline, call, base, varied, ("height", "width") if sizes[1:] else ())
     unseen = _restrict(unseen, varied)
     return Settings(base, varied, _choose_content(base), call), tuple(unseen)
 
@@ -202,12 +203,14 @@ def _list_lengths(
 
 
 def _keep_what_runs(
-    pipeline: Any, call: PipelineCall, base: Mapping[str, Any], varied: Mapping[str, Any]
+    pipeline: Any, call: PipelineCall, base: Mapping[str, Any], varied: Mapping[str, Any], asked: Sequence[str]
 ) -> dict[str, Any]:
-    """The settings that the pipeline lets vary; all of them are tried at once before each alone."""
+    """The settings that the pipeline lets vary, and those that the user asked for; all are tried before each alone."""
     if runs(pipeline, call, {**base, **varied}):
         return dict(varied)
-    return {name: value for name, value in varied.items() if runs(pipeline, call, {**base, name: value})}
+    return {
+        name: value for name, value in varied.items() if name in asked or runs(pipeline, call, {**base, name: value})
+    }
 
 
 def _choose_content(base: Mapping[str, Any]) -> dict[str, Any]:

@@ -41,8 +41,8 @@ def make_pipeline(call):
     return kind(tiny_unet().eval(), diffusers.DDIMScheduler(clip_sample=False))
 
 
-def list_axes(pipeline, arguments=None):
-    settings, unseen = choose_settings(pipeline, arguments=arguments)
+def list_axes(pipeline, arguments=None, sizes=()):
+    settings, unseen = choose_settings(pipeline, sizes, arguments)
     captured = capture(pipeline, settings)
     return {spec.name: spec.axes for spec in captured.inputs}, settings, unseen
 
@@ -136,8 +136,9 @@ def of_fixed_size(self, prompt, height=64, width=64, max_sequence_length=32, num
     return self.paint(len(prompt), height, width)
 
 
-def test_what_a_pipeline_refuses_to_vary_stays():
-    found, settings, unseen = list_axes(make_pipeline(of_fixed_size))
+@pytest.mark.parametrize("sizes", [(), [(128, 64)]])
+def test_what_a_pipeline_refuses_to_vary_stays(sizes):
+    found, settings, unseen = list_axes(make_pipeline(of_fixed_size), sizes=sizes)
     assert found["sample"] == ("batch", 4, 16, "width")
     assert settings.varied.keys() == {"prompt", "width", DETAIL}
     assert all(change.keys() <= {"width", DETAIL} for change in unseen)
