@@ -27,6 +27,8 @@ SIZE = 64
 MOST_BUILDS = 10
 ARGUMENTS: Mapping[str, Any] = {
     "action": "w-80",
+    "audio_modality_scale": 1.0,
+    "audio_stg_scale": 0.0,
     "clip_skip": None,
     "gligen_boxes": [[0.1, 0.1, 0.6, 0.6]],
     "gligen_phrases": ["a cat"],
@@ -34,7 +36,9 @@ ARGUMENTS: Mapping[str, Any] = {
     "intrinsics": [64.0, 64.0, 32.0, 32.0],
     "mask_end_seconds": 2.0,
     "mask_start_seconds": 1.0,
+    "modality_scale": 1.0,
     "overlap_history": 5,
+    "stg_scale": 0.0,
     "t0": 1,
     "t1": 2,
     "token_indices": [2],
