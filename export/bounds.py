@@ -37,11 +37,17 @@ class Bounds:
             return True
         if len(condition.free_symbols) != 1:
             return False
-        return self._solve(condition) or self._find_threshold(condition)
+        try:
+            return self._solve(condition) or self._find_threshold(condition)
+        except ZeroDivisionError:  # it has no value at any size inside the bounds
+            return False
 
     def implies(self, condition: sympy.Basic) -> bool:
         """Whether the condition is true of all sizes inside the bounds."""
-        return self._prove(self._count_multiples(condition)) or self._try_all(condition)
+        try:
+            return self._prove(self._count_multiples(condition)) or self._try_all(condition)
+        except ZeroDivisionError:  # it has no value at any of them
+            return False
 
     def list_values(self, symbol: sympy.Symbol) -> range:
         """The sizes inside the bounds, the first of them if there is no largest."""
