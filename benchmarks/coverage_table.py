@@ -14,6 +14,7 @@ largest value. A dash: not tried.
 
 A class that "does not run with what could be made for it" fails without zeus-trt too: the tiny components do not fit it
 yet, or a part of diffusers does not fit the installed transformers. So every number is a lower bound.
+Command: {command}.
 
 {counts}
 
@@ -59,6 +60,7 @@ def write(known: Mapping[str, Any]) -> str:
     versions = known["versions"]
     head = _HEAD.format(
         diffusers=versions["diffusers"],
+        command=known["command"],
         counts="; ".join(f"{name}: {number}" for name, number in count(known["classes"]).items()) + ".",
         versions=", ".join(f"{name} {version}" for name, version in sorted(versions.items())),
     )
