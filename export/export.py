@@ -183,16 +183,17 @@ def _write_network(source: _Source, name: str, asked: ExportOptions, folder: Pat
 
 def _write(source: _Source, asked: ExportOptions, folder: Path) -> Manifest:
     """Writes the graph and the solvers, for prompts of any length where the code of the denoiser allows it."""
-    if DETAIL not in source.settings.varied:
-        return _write_rows(source, asked, folder)
     try:
         return _write_rows(source, asked, folder)
-    except ZeusError:
+    except ZeusError as error:
+        if DETAIL not in source.settings.varied:
+            raise
         settings, unseen = fix_text(source.settings, source.unseen)
         network = Network(source.captured.takes_numbers) if source.captured.layout else None
         captured = capture(source.pipeline, settings, source.captured.component, network=network)
         if captured.symbols == source.captured.symbols:
             raise
+        _log.warning("prompts: the graph takes text of one length, since it does not export for others (%s)", error)
         return _write_rows(replace(source, settings=settings, unseen=unseen, captured=captured), asked, folder)
 
 

@@ -144,7 +144,7 @@ def _choose_base(
 
 
 def _is_of_output(failure: MissingArgument) -> bool:
-    """Whether a pipeline may run with another output: it names the argument, or leaves a name of its own unset."""
+    """Whether another output may help: the error names ``output_type``, or the pipeline's code reads an unset name."""
     return "output_type" in str(failure) or isinstance(failure.__cause__, UnboundLocalError)
 
 

@@ -276,10 +276,11 @@ class OneByOne(diffusers.UNet2DConditionModel):
 
 
 @pytest.mark.slow
-def test_a_denoiser_that_fixes_the_length_of_text_is_exported_for_one(tmp_path):
+def test_a_denoiser_that_fixes_the_length_of_text_is_exported_for_one(tmp_path, caplog):
     pipeline = make_pipeline(of_words)
     pipeline.unet.__class__ = OneByOne
     bundle = export_model(pipeline, tmp_path / "bundle", steps=())
     text = next(spec for spec in bundle.manifest.inputs if spec.name == "encoder_hidden_states")
     assert text.axes == ("batch", 5, 16)
+    assert "the graph takes text of one length" in caplog.text
     assert verify_bundle(bundle, pipeline)

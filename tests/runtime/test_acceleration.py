@@ -59,7 +59,7 @@ def run(family, pipeline, setting=None, **changes):
 def follow_the_paper(scheduler, plan):
     """Has ``scheduler.step`` compute what ``zeus`` says at skipped steps, the denoiser running at all of them.
 
-    A copy of the scheduler, such as that of LTX-2's sound, has outputs of its own.
+    LTX-2 copies the scheduler for its sound: each copy keeps its outputs apart.
     """
     kind = type(scheduler)
 
