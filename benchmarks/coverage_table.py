@@ -69,9 +69,9 @@ def write(known: Mapping[str, Any]) -> str:
 
 def _write_row(name: str, found: Mapping[str, Any]) -> str:
     cells = [_write_cell(found, column) for column in _COLUMNS]
-    reason = " ".join(found.get("reason", "").split()).replace("|", "/")
+    reason = " ".join(found.get("reason", "").split())
     reason = reason if len(reason) <= 240 else f"{reason[:237]}..."
-    return f"| {name.removesuffix('Pipeline')} | {' | '.join(cells)} | {reason} |\n"
+    return f"| {name.removesuffix('Pipeline')} | {' | '.join(cells)} | {reason.translate(_PLAIN)} |\n"
 
 
 def _write_cell(found: Mapping[str, Any], column: str) -> str:
