@@ -40,7 +40,7 @@ from zeus_trt.runtime.bundle.layout import PACKED, Layout, pack
 from zeus_trt.runtime.bundle.tensor_spec import DTYPES, OUTPUT_NAME, SymbolSpec, TensorSpec, name_dtype
 from zeus_trt.runtime.pipelines.answers import list_tensors
 from zeus_trt.runtime.pipelines.arguments import Arguments
-from zeus_trt.runtime.pipelines.rows import Rows, stack_rows
+from zeus_trt.runtime.pipelines.rows import Rows, read_prediction
 
 ALIASES = {"num_frames": "frames", "max_sequence_length": "prompt", DETAIL: "prompt"}
 LATENTS, TIMESTEP, CONDITIONING, SIZE, FIXED = "latents", "timestep", "conditioning", "size", "fixed"
@@ -67,6 +67,7 @@ class Capture:
         rows: What is taken of the rows of a call.
         layout: How the output holds what the denoiser answers, where that is a network beside one; None for a denoiser.
         beside: Networks whose answers the denoiser reads at each step.
+        is_bare: Whether it answers with its prediction alone, not with a structure that holds it.
     """
 
     component: str
@@ -82,6 +83,7 @@ class Capture:
     rows: Rows = field(default_factory=Rows)
     layout: Layout | None = None
     beside: tuple[str, ...] = ()
+    is_bare: bool = False
 
     @property
     def has_batch(self) -> bool:
@@ -117,7 +119,7 @@ class Capture:
 
     def leave(self, answer: Any) -> torch.Tensor:
         """The output of the graph for what the denoiser answers, float32."""
-        return pack(list_tensors(answer)).float() if self.layout else self.border.leave(stack_rows(answer[0]))
+        return pack(list_tensors(answer)).float() if self.layout else self.border.leave(read_prediction(answer))
 
 
 def capture(
@@ -178,6 +180,7 @@ def capture(
         rows=rows,
         layout=layout,
         beside=beside,
+        is_bare=isinstance(answer, torch.Tensor),
     )
 
 

@@ -156,6 +156,7 @@ class Manifest:
         layout: How the output is cut into what the network answers, where it answers several tensors; None where the
             output is what it answers.
         networks: Networks that the denoiser reads at each step, which have bundles in this one.
+        is_bare: Whether the denoiser answers with its prediction alone, not with a structure that holds it.
         branches: Conditions on values of which the graphs have one side: they return NaN where it is the other.
         files: Size and digest of every file of the export, but for those bundles.
     """
@@ -186,6 +187,7 @@ class Manifest:
     adapters_sha256: str = ""
     layout: Layout | None = None
     networks: tuple[str, ...] = ()
+    is_bare: bool = False
     branches: tuple[Branch, ...] = ()
     files: dict[str, FileEntry] = field(default_factory=dict)
 
@@ -251,9 +253,8 @@ class Manifest:
 
         The digest finds accidental changes. It is no signature: who changes the manifest can make another digest.
         """
-        content = asdict(self)
-        if not self.branches:
-            del content["branches"]  # most have none, and older readers refuse the name
+        # Most have none of these, and older readers refuse the names.
+        content = {name: value for name, value in asdict(self).items() if value or name not in ("is_bare", "branches")}
         return seal({"format": FORMAT, **content})
 
     @classmethod

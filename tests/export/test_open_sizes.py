@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from zeus_trt.export.graph import write_graph
 from zeus_trt.export.open_sizes import keep_sizes_open
-from zeus_trt.runtime.pipelines.rows import Rows, stack_rows
+from zeus_trt.runtime.pipelines.rows import Rows, read_prediction
 
 DYNAMIC = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
 
@@ -104,4 +104,4 @@ def test_a_list_with_a_tensor_per_row_is_one_row_at_a_time():
     assert taken.leaves["t"].equal(torch.tensor([1.0]))
     restored = rows.restore(taken.nest(taken.leaves))
     assert [tensor.shape for tensor in restored["x"]] == [(2, 4)]
-    assert stack_rows(restored["x"]).shape == (1, 2, 4)
+    assert read_prediction([restored["x"]]).shape == (1, 2, 4)
