@@ -48,6 +48,27 @@ def test_sizes_stay_open(tmp_path):
     assert double.cache_info().currsize == 2  # of the model itself, at the two sizes; nothing of the trace
 
 
+class Resized(torch.nn.Module):
+    """Rounds sizes to rows as EasyAnimate and HunyuanVideo do: up by a negative quotient, to the nearest, a root."""
+
+    def forward(self, x):
+        length = x.shape[1]
+        counts = [-(-length // 3), round(length * 3 / 4), round(length / 2), int(length / 3), int(length**0.5)]
+        return x[:, 0].sum() + sum(place * x.new_ones(count).sum() for place, count in enumerate(counts, 1))
+
+
+def test_rounded_sizes_stay_open(tmp_path):
+    model, path = Resized(), tmp_path / "graph.onnx"
+    x = torch.ones(2, 9)
+    with keep_sizes_open(model):
+        program = torch.export.export(model, (x,), dynamic_shapes=(DYNAMIC,), strict=False)
+    write_graph(program, ["x"], [("rows", "length"), ()], path)
+    session = onnxruntime.InferenceSession(str(path))
+    for length in (5, 7, 9, 14, 16, 25):
+        x = torch.ones(3, length)
+        assert session.run(None, {"x": x.numpy()})[0] == model(x)
+
+
 class Failing(torch.nn.Module):
     def forward(self, x):
         raise ValueError(f"{int is not NUMBER} {isinstance(int(x.shape[1]), int)}")
