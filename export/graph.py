@@ -15,6 +15,7 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.export.chunks import slice_chunks
 from zeus_trt.export.complex_numbers import make_real
 from zeus_trt.export.quotients import round_down
+from zeus_trt.export.tables import compute_tables
 from zeus_trt.export.translations import TRANSLATIONS
 from zeus_trt.runtime.bundle.precision import METADATA as PRECISION
 from zeus_trt.runtime.bundle.size_rules import METADATA, SizeRules
@@ -43,6 +44,7 @@ def write_graph(
     """
     with quiet():
         program = make_real(program)
+        compute_tables(program)
         slice_chunks(program)
         round_down(program)
         try:
