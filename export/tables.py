@@ -70,7 +70,7 @@ def _store(program: torch.export.ExportedProgram, node: Node, value: torch.Tenso
     fake: Any = detect_fake_mode([node.meta["val"]])
     with program.graph.inserting_before(next(iter(program.graph.nodes))):
         table = program.graph.placeholder(f"table_{node.name}")
-    table.meta = {**node.meta, "val": fake.from_tensor(value)}
+    table.meta = {**node.meta, "val": fake.from_tensor(value, static_shapes=True)}
     node.replace_all_uses_with(table)
     argument = TensorArgument(table.name)
     program.graph_signature.input_specs.insert(0, InputSpec(InputKind.CONSTANT_TENSOR, argument, table.name))

@@ -35,6 +35,9 @@ def test_a_table_has_the_numbers_of_torch(tmp_path):
     model, path = Sinusoid(), tmp_path / "graph.onnx"
     program = torch.export.export(model, (T,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},), strict=False)
     write_graph(program, ["t"], [("rows",), ("rows", 256)], path)
+    given = program.graph_signature.input_specs[-1].arg.name
+    names = {node.name: node.meta["val"].shape for node in program.graph.nodes if node.op == "placeholder"}
+    assert [type(shape[0]) for name, shape in names.items() if name != given] == [int]
     assert not {"Exp", "Pow"} & {node.op_type for node in onnx.load(str(path)).graph.node}
     session = onnxruntime.InferenceSession(str(path))
     for t in (T, torch.linspace(0, 1, 5)):
