@@ -249,7 +249,10 @@ def _write_graph(source: _Source, asked: ExportOptions, onnx: Path, base: Captur
             export_capture(cast, onnx)  # a graph for the special sizes is better than none
     verify = partial(verify_graph, captured, onnx, precision=precision, keep_fp32=keep, tolerance=asked.tolerance)
     rules, records = verify_in_reach(
-        rules, partial(list_all_cases, captured, pipeline, settings, source.unseen), verify
+        rules,
+        captured.flatten(captured.arguments),
+        partial(list_all_cases, captured, pipeline, settings, source.unseen),
+        verify,
     )
     rules, more = relax(rules, captured, pipeline, settings, verify)
     changes = [{"height": high, "width": wide} for high, wide in asked.sizes[1:]]

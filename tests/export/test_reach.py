@@ -30,7 +30,9 @@ def reach(places):
     model = Placed(places)
     cases = [Case({"x": x}, {"x": x}) for x in (torch.ones(3, *size) for size in ((8, 8), (12, 12), (16, 8), (24, 8)))]
     verify = partial(compare, model, lambda x: model(x)[0].detach(), backend="double")
-    return verify_in_reach(RULES, lambda rules: (case for case in cases if rules.allow(case.inputs)), verify)
+    return verify_in_reach(
+        RULES, cases[0].inputs, lambda rules: (case for case in cases if rules.allow(case.inputs)), verify
+    )
 
 
 @pytest.mark.parametrize(("places", "largest", "count"), [(24, None, 4), (20, 16, 3), (14, 12, 2), (10, 8, 1)])
