@@ -1,7 +1,7 @@
 """Recording what a pipeline passes to its denoiser, through a proxy: the pipeline is not touched."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -98,14 +98,14 @@ class Recorder(Probing):
     def __init__(self, pipeline: Any, component: str, steps: int, probe: ShapeProbe | None = None):
         denoiser = find_denoiser(pipeline, component)
         self.calls: list[Call] = []
-        self._wanted, self._denoiser = steps, denoiser
+        self._wanted, self.denoiser = steps, denoiser
         self._probes = {id(denoiser): probe or ShapeProbe(denoiser)}
         self._step = self._branch = 0
         super().__init__(pipeline, {**find_denoisers(pipeline), component: denoiser})
 
     def answer(self, name: str, module: Any, *args: Any, **kwargs: Any) -> Any:
         """Notes a call of the denoiser, and answers it with noise, and those of networks that run after it."""
-        if module is not self._denoiser:
+        if module is not self.denoiser:
             if not self._branch:  # the denoiser may read what it answers
                 return module(*args, **kwargs)
             if id(module) not in self._probes:
@@ -163,7 +163,17 @@ def record_calls(
             f"component: got {component}, which the pipeline did not call; expected its denoiser. "
             "Name another one, or run enough steps to reach it."
         )
-    return recorder.calls
+    return _complete(recorder.calls, inspect.signature(type(unwrap(recorder.denoiser)).forward))
+
+
+def _complete(calls: Sequence[Call], signature: inspect.Signature) -> list[Call]:
+    """The calls, with the defaults of what only some of them pass, such as one branch of guidance."""
+    passed = {name for call in calls for name in call.arguments}
+    defaults = {name: each.default for name, each in signature.parameters.items() if name in passed}
+    return [
+        replace(call, arguments={**call.arguments, **{n: defaults[n] for n in defaults if n not in call.arguments}})
+        for call in calls
+    ]
 
 
 def find_denoiser(pipeline: Any, component: str) -> torch.nn.Module:
