@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from zeus_trt.export.axes import Moved, Slot, find_symbols, find_unit
 from zeus_trt.export.border import CONSTANT, Axes, Border, find_border
 from zeus_trt.export.denoisers import choose_denoiser
 from zeus_trt.export.guidance import find_guidance, find_guidance_factor
+from zeus_trt.export.masks import Masks, find_masks
 from zeus_trt.export.networks import (
     find_layout,
     find_moving_inputs,
@@ -67,6 +69,7 @@ class Capture:
         rows: What is taken of the rows of a call.
         layout: How the output holds what the denoiser answers, where that is a network beside one; None for a denoiser.
         beside: Networks whose answers the denoiser reads at each step.
+        masks: Those that some calls leave out.
     """
 
     component: str
@@ -82,6 +85,7 @@ class Capture:
     rows: Rows = field(default_factory=Rows)
     layout: Layout | None = None
     beside: tuple[str, ...] = ()
+    masks: Masks = field(default_factory=Masks)
 
     @property
     def has_batch(self) -> bool:
@@ -145,7 +149,9 @@ def capture(
     denoiser = find_denoiser(pipeline, component)
     run = partial(record, pipeline, component, settings, probe=ShapeProbe(denoiser))
     recorded = [run(change) for change in ({}, *({name: value} for name, value in settings.varied.items()))]
-    answer = recorded[0][0].answer
+    others = {name: run(change) for name in ("content", "uneven") if (change := getattr(settings, name))}
+    masks = find_masks(chain(*recorded, *others.values()))
+    recorded, answer = [masks.fill(calls) for calls in recorded], recorded[0][0].answer
     if network is None and is_named and is_beside(pipeline, component, settings, answer):
         network = Network()
     rows, runs = _take_rows(recorded, network)
@@ -156,7 +162,7 @@ def capture(
     if is_one and not rows.is_one:
         rows = take_one(rows, [each.given for each in runs], [len(each.arguments.leaves[latents]) for each in runs])
         runs = [summarize(calls, rows, network) for calls in recorded]
-    content = summarize(run(settings.content), rows, network) if settings.content else None
+    content = summarize(masks.fill(others["content"]), rows, network) if settings.content else None
     integers = find_moving_integers(runs)
     symbols, slots = _find_symbols(settings, measure(runs, integers), latents)
     first = runs[0].arguments
@@ -178,6 +184,7 @@ def capture(
         rows=rows,
         layout=layout,
         beside=beside,
+        masks=masks,
     )
 
 

@@ -37,6 +37,7 @@ from zeus_trt.export.recorder import STEPS
 SEED = "content_seed"
 """A setting of every ``PipelineCall``: which content is made."""
 DETAIL = "prompt_detail"
+UNEVEN = "detail_of_the_last_prompt"
 """A setting of every ``PipelineCall``: words that are appended to its prompts, which makes them longer."""
 _MOST_GUESSES = 4
 PER_PROMPT = ("num_images_per_prompt", "num_videos_per_prompt", "num_waveforms_per_prompt")
@@ -79,6 +80,8 @@ class PipelineCall:
         passed = {name: copy.copy(value) for name, value in setting.items() if name in takes}
         if DETAIL in setting:
             passed["prompt"] = _append(passed["prompt"], setting[DETAIL])
+        if UNEVEN in setting:
+            passed["prompt"] = [*passed["prompt"][:-1], f"{passed['prompt'][-1]} {setting[UNEVEN]}"]
         if "num_inference_steps" in takes:
             passed["num_inference_steps"] = steps = _count_steps(takes, self.given)
             passed |= _cut_schedules(takes, steps)

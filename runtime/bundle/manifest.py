@@ -156,6 +156,7 @@ class Manifest:
         layout: How the output is cut into what the network answers, where it answers several tensors; None where the
             output is what it answers.
         networks: Networks that the denoiser reads at each step, which have bundles in this one.
+        masks: Inputs that are ones where the pipeline passes none.
         branches: Conditions on values of which the graphs have one side: they return NaN where it is the other.
         files: Size and digest of every file of the export, but for those bundles.
     """
@@ -186,6 +187,7 @@ class Manifest:
     adapters_sha256: str = ""
     layout: Layout | None = None
     networks: tuple[str, ...] = ()
+    masks: tuple[str, ...] = ()
     branches: tuple[Branch, ...] = ()
     files: dict[str, FileEntry] = field(default_factory=dict)
 
@@ -251,9 +253,8 @@ class Manifest:
 
         The digest finds accidental changes. It is no signature: who changes the manifest can make another digest.
         """
-        content = asdict(self)
-        if not self.branches:
-            del content["branches"]  # most have none, and older readers refuse the name
+        rare = {name for name in ("masks", "branches") if not getattr(self, name)}  # older readers refuse the names
+        content = {name: value for name, value in asdict(self).items() if name not in rare}
         return seal({"format": FORMAT, **content})
 
     @classmethod
