@@ -5,7 +5,7 @@ import inspect
 import json
 import math
 from collections import namedtuple
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, get_args, get_type_hints
 
 import torch
@@ -17,12 +17,12 @@ from zeus_trt.runtime.bundle.layout import pack
 from zeus_trt.runtime.bundle.manifest import Manifest
 from zeus_trt.runtime.bundle.mixture import Mixture
 from zeus_trt.runtime.bundle.precision import FLOATS, Precision
-from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
 from zeus_trt.runtime.denoiser import Denoiser
 from zeus_trt.runtime.engines.named_inputs import spread_rows
 from zeus_trt.runtime.pipelines.answers import list_tensors
 from zeus_trt.runtime.pipelines.arguments import Arguments, bind
 from zeus_trt.runtime.pipelines.call_sizes import CallSizes
+from zeus_trt.runtime.pipelines.masks import fill_masks
 from zeus_trt.runtime.pipelines.module_state import read_adapters, read_state
 from zeus_trt.runtime.pipelines.rows import Rows, count_rows, stack_rows
 from zeus_trt.runtime.pipelines.side_effects import find_kept, find_new, unwrap
@@ -94,7 +94,7 @@ class EngineCall:
     def _answer(self, found: Arguments) -> torch.Tensor:
         """The denoiser's output for arguments as the graph takes them."""
         specs = [spec for spec in self._manifest.inputs if spec.role != "constant"]
-        found = self._fill_masks(found, specs)
+        found = fill_masks(self._manifest, found)
         if missing := [
             spec.name for spec in specs if not isinstance(found.leaves.get(spec.name), torch.Tensor | int | float)
         ]:
@@ -124,19 +124,6 @@ class EngineCall:
         if (axis := self._manifest.variance_axis) is not None:  # the pipeline drops it as well
             output = torch.cat([output, torch.zeros_like(output)], axis)
         return output
-
-    def _fill_masks(self, found: Arguments, specs: Sequence[TensorSpec]) -> Arguments:
-        """The arguments with ones for each mask that the pipeline leaves out."""
-        missing = [spec for spec in specs if spec.name in self._manifest.masks and found.leaves.get(spec.name) is None]
-        if not missing:
-            return found
-        given = [(spec.axes, found.tensors[spec.name].shape) for spec in specs if spec.name in found.tensors]
-        sizes = {axis: size for axes, shape in given for axis, size in zip(axes, shape, strict=False)}
-        masks = {
-            spec.name: torch.ones([sizes.get(axis, axis) for axis in spec.axes], dtype=getattr(torch, spec.dtype))
-            for spec in missing
-        }
-        return dataclasses.replace(found, leaves={**found.leaves, **masks})
 
     def predict(self, answer: Any) -> torch.Tensor:
         """The part of a denoiser's answer that the engine gives: all but a learned variance."""
