@@ -17,7 +17,7 @@ from zeus_trt.runtime.bundle.manifest import Verification
 from zeus_trt.runtime.bundle.size_rules import SizeRules
 from zeus_trt.runtime.bundle.tensor_spec import name_dtype
 from zeus_trt.runtime.denoiser import Denoiser
-from zeus_trt.runtime.pipelines.rows import stack_rows
+from zeus_trt.runtime.pipelines.rows import read_prediction
 
 BATCHES = (1, 2, 3)
 TOLERANCE = TOLERANCES["fp32"]
@@ -150,7 +150,7 @@ def compare(
     backend: str,
     tolerance: float = TOLERANCE,
     explain: Callable[[Case], str] | None = None,
-    leave: Callable[[Any], torch.Tensor] = lambda answer: stack_rows(answer[0]).float(),
+    leave: Callable[[Any], torch.Tensor] = lambda answer: read_prediction(answer).float(),
 ) -> tuple[Verification, ...]:
     """Runs both on every case.
 

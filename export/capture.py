@@ -42,7 +42,7 @@ from zeus_trt.runtime.bundle.layout import PACKED, Layout, pack
 from zeus_trt.runtime.bundle.tensor_spec import DTYPES, OUTPUT_NAME, SymbolSpec, TensorSpec, name_dtype
 from zeus_trt.runtime.pipelines.answers import list_tensors
 from zeus_trt.runtime.pipelines.arguments import Arguments
-from zeus_trt.runtime.pipelines.rows import Rows, stack_rows
+from zeus_trt.runtime.pipelines.rows import Rows, read_prediction
 
 ALIASES = {"num_frames": "frames", "max_sequence_length": "prompt", DETAIL: "prompt"}
 LATENTS, TIMESTEP, CONDITIONING, SIZE, FIXED = "latents", "timestep", "conditioning", "size", "fixed"
@@ -70,6 +70,7 @@ class Capture:
         layout: How the output holds what the denoiser answers, where that is a network beside one; None for a denoiser.
         beside: Networks whose answers the denoiser reads at each step.
         masks: Those that some calls leave out.
+        is_bare: Whether it answers with its prediction alone, not with a structure that holds it.
     """
 
     component: str
@@ -86,6 +87,7 @@ class Capture:
     layout: Layout | None = None
     beside: tuple[str, ...] = ()
     masks: Masks = field(default_factory=Masks)
+    is_bare: bool = False
 
     @property
     def has_batch(self) -> bool:
@@ -121,7 +123,7 @@ class Capture:
 
     def leave(self, answer: Any) -> torch.Tensor:
         """The output of the graph for what the denoiser answers, float32."""
-        return pack(list_tensors(answer)).float() if self.layout else self.border.leave(stack_rows(answer[0]))
+        return pack(list_tensors(answer)).float() if self.layout else self.border.leave(read_prediction(answer))
 
 
 def capture(
@@ -185,6 +187,7 @@ def capture(
         layout=layout,
         beside=beside,
         masks=masks,
+        is_bare=isinstance(answer, torch.Tensor),
     )
 
 

@@ -73,6 +73,7 @@ def describe(
         adapters_sha256=adapters,
         layout=captured.layout,
         masks=tuple(captured.masks.known),
+        is_bare=captured.is_bare,
         branches=tuple(branches),
     )
 

@@ -157,6 +157,7 @@ class Manifest:
             output is what it answers.
         networks: Networks that the denoiser reads at each step, which have bundles in this one.
         masks: Inputs that are ones where the pipeline passes none.
+        is_bare: Whether the denoiser answers with its prediction alone, not with a structure that holds it.
         branches: Conditions on values of which the graphs have one side: they return NaN where it is the other.
         files: Size and digest of every file of the export, but for those bundles.
     """
@@ -188,6 +189,7 @@ class Manifest:
     layout: Layout | None = None
     networks: tuple[str, ...] = ()
     masks: tuple[str, ...] = ()
+    is_bare: bool = False
     branches: tuple[Branch, ...] = ()
     files: dict[str, FileEntry] = field(default_factory=dict)
 
@@ -253,8 +255,8 @@ class Manifest:
 
         The digest finds accidental changes. It is no signature: who changes the manifest can make another digest.
         """
-        rare = {name for name in ("masks", "branches") if not getattr(self, name)}  # older readers refuse the names
-        content = {name: value for name, value in asdict(self).items() if name not in rare}
+        rare = ("masks", "is_bare", "branches")  # most have none of these, and older readers refuse the names
+        content = {name: value for name, value in asdict(self).items() if value or name not in rare}
         return seal({"format": FORMAT, **content})
 
     @classmethod
