@@ -6,6 +6,7 @@ import diffusers
 import pytest
 import torch
 from checkout import ROOT
+from diffusers.configuration_utils import register_to_config
 
 import zeus_trt
 from zeus_trt.errors import ZeusError
@@ -16,6 +17,20 @@ from zeus_trt.pipeline_model import PipelineModel
 modular = pytest.importorskip("diffusers.modular_pipelines", reason="needs a diffusers with modular pipelines")
 
 
+class Net(diffusers.ModelMixin, diffusers.ConfigMixin):
+    """The least that denoises."""
+
+    config_name = "config.json"
+
+    @register_to_config
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(1, 1, 3, padding=1)
+
+    def forward(self, sample, timestep, return_dict=True):
+        return (self.conv(sample) + 1e-3 * timestep.reshape(-1, 1, 1, 1) * sample.tanh(),)
+
+
 class Step(modular.ModularPipelineBlocks):
     """Two calls of the denoiser, what guidance makes of them, and a step."""
 
@@ -24,7 +39,7 @@ class Step(modular.ModularPipelineBlocks):
     @property
     def expected_components(self):
         spec = modular.ComponentSpec
-        return [spec("unet", diffusers.UNet2DModel), spec("scheduler", diffusers.DDIMScheduler)]
+        return [spec("unet", Net), spec("scheduler", diffusers.DDIMScheduler)]
 
     @property
     def intermediate_outputs(self):
@@ -62,12 +77,8 @@ class Loop(modular.LoopSequentialPipelineBlocks):
 @pytest.fixture(scope="module")
 def pipeline():
     torch.manual_seed(0)
-    unet = diffusers.UNet2DModel(
-        sample_size=8, in_channels=1, out_channels=1, layers_per_block=1, block_out_channels=(8,), norm_num_groups=4,
-        down_block_types=("DownBlock2D",), up_block_types=("UpBlock2D",), add_attention=False,
-    )  # fmt: skip
     made = Loop().init_pipeline()
-    made.update_components(unet=unet.eval(), scheduler=diffusers.DDIMScheduler(clip_sample=False))
+    made.update_components(unet=Net().eval(), scheduler=diffusers.DDIMScheduler(clip_sample=False))
     return made
 
 
