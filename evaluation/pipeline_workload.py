@@ -14,7 +14,7 @@ from zeus_trt.errors import ZeusError, say_cause
 from zeus_trt.evaluation.workload import Sample, Workload
 from zeus_trt.runtime import Bundle, Denoiser, Session, Step, accelerate
 from zeus_trt.runtime.noise import check_memory
-from zeus_trt.runtime.pipelines.acceleration import find_denoisers
+from zeus_trt.runtime.pipelines.denoisers import check_plain, find_denoisers
 from zeus_trt.runtime.pipelines.weights_digest import digest_weights
 from zeus_trt.runtime.scheduler import make_scheduler
 from zeus_trt.zeus_graph import Plan, SolverProgram, trace
@@ -45,6 +45,7 @@ class PipelineWorkload(Workload):
         seed: int = 0,
         bundle: Bundle | None = None,
     ):
+        check_plain(pipeline)
         self.pipeline = pipeline
         self.prompts = list(prompts)
         self.arguments = dict(arguments or {})

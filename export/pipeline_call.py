@@ -33,6 +33,7 @@ from zeus_trt.export.arguments import (
 )  # fmt: skip
 from zeus_trt.export.denoisers import watch
 from zeus_trt.export.recorder import STEPS
+from zeus_trt.runtime.pipelines.arguments import list_parameters
 
 SEED = "content_seed"
 """A setting of every ``PipelineCall``: which content is made."""
@@ -72,7 +73,7 @@ class PipelineCall:
         return any(kind in _SIZED for kind in self.kinds.values()) or any(map(_is_picture, self.given.values()))
 
     def __call__(self, pipeline: Any, **setting: Any) -> Any:
-        takes = inspect.signature(pipeline.__call__).parameters
+        takes = list_parameters(pipeline)
         size = _find_size(setting)
         shape = _find_shape(self.shape, size)
         made = {name: make(kind, name, size, self.form, shape) for name, kind in self.kinds.items()}
@@ -109,7 +110,7 @@ def find_call(pipeline: Any, base: Mapping[str, Any], given: Mapping[str, Any]) 
     Raises:
         MissingArgument: The pipeline runs with nothing that can be made.
     """
-    takes = inspect.signature(pipeline.__call__).parameters
+    takes = list_parameters(pipeline)
     named = [p for p in takes.values() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
     free = [p for p in named if p.name not in base and p.name not in given]
     kinds = {p.name: find_kind(p, "num_frames" in takes) for p in free}

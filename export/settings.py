@@ -21,6 +21,7 @@ from zeus_trt.export.pipeline_call import (
 )
 from zeus_trt.export.recorder import check_pipeline
 from zeus_trt.export.runs import Settings
+from zeus_trt.runtime.pipelines.arguments import list_parameters
 
 _OUTPUTS = ("latent", "pt", "np")  # not every pipeline returns latents
 _TEXT_LENGTHS = ("max_sequence_length",)
@@ -51,7 +52,7 @@ def choose_settings(
     """
     check_pipeline(pipeline)
     given = _check_given(pipeline, dict(arguments or {}))
-    takes = inspect.signature(pipeline.__call__).parameters
+    takes = list_parameters(pipeline)
     fixed: dict[str, Any] = {"output_type": "latent"} if "output_type" in takes else {}
     fixed |= {name: False for name in _RESIZES if name in takes}
     step = max(8 * getattr(pipeline, "vae_scale_factor", 8), 32)
@@ -118,7 +119,7 @@ def _restrict(unseen: Sequence[Mapping[str, Any]], varied: Collection[str]) -> l
 
 
 def _check_given(pipeline: Any, given: dict[str, Any]) -> dict[str, Any]:
-    takes = inspect.signature(pipeline.__call__).parameters
+    takes = list_parameters(pipeline)
     open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes.values())
     unknown = [name for name in given if name not in takes and name not in ("height", "width")]
     if unknown and not open_ended:
@@ -161,7 +162,7 @@ def _choose_rows(
     pipeline: Any, fixed: Mapping[str, Any], given: dict[str, Any]
 ) -> tuple[tuple[dict[str, Any], dict[str, Any]], PipelineCall]:
     """The settings of two rows, what makes them three, and what the pipeline then runs with; one row if need be."""
-    takes = inspect.signature(pipeline.__call__).parameters
+    takes = list_parameters(pipeline)
     failure = None
     for rows in _list_rows(pipeline, takes, given):
         try:
