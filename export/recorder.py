@@ -11,10 +11,10 @@ from torch.utils import _pytree as pytree
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.shape_probe import ShapeProbe
 from zeus_trt.runtime.pipelines.arguments import bind
-from zeus_trt.runtime.pipelines.denoisers import check_single, find_denoisers
+from zeus_trt.runtime.pipelines.denoisers import check_single, find_denoisers, list_parts
 from zeus_trt.runtime.pipelines.proxy import Proxy
 from zeus_trt.runtime.pipelines.side_effects import unwrap
-from zeus_trt.runtime.pipelines.stand_in import is_stand_in
+from zeus_trt.runtime.pipelines.stand_in import is_scheduler, is_stand_in
 
 STEPS = 3
 
@@ -77,8 +77,8 @@ class Probing(Proxy):
                     self._pipeline.maybe_free_model_hooks()  # a pipeline's own last act
 
     def replaces(self, name: str, part: Any) -> bool:
-        """The given modules, and the pipeline's scheduler."""
-        return name == "scheduler" or any(part is one for one in self._parts.values())
+        """The given modules, and every scheduler."""
+        return is_scheduler(part) or any(part is one for one in self._parts.values())
 
     def bind(self, module: torch.nn.Module, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The arguments of a call by their names in ``forward``."""
@@ -197,8 +197,7 @@ def check_pipeline(pipeline: Any) -> None:
     if is_stand_in(pipeline):
         raise ZeusError(f"pipeline: got a {kind} that is accelerated; expected what it was made of. Export that.")
     check_single(pipeline, "Export")
-    components = getattr(pipeline, "components", None)
-    if not isinstance(components, dict) or components.get("scheduler") is None:
+    if not any(map(is_scheduler, list_parts(pipeline).values())):
         raise ZeusError(
             f"pipeline: got a {kind}; expected a diffusers pipeline with a scheduler. "
             "Load one with DiffusionPipeline.from_pretrained()."
