@@ -26,8 +26,12 @@ SCHEDULERS: Mapping[str, Mapping[str, Any]] = {
 
 _SDE = dict(algorithm_type="sde-dpmsolver++", solver_order=2)
 OWN_SCHEDULERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "Cosmos2TextToImagePipeline": ("FlowMatchEulerDiscreteScheduler", dict(use_karras_sigmas=True)),
+    "Cosmos2VideoToWorldPipeline": ("FlowMatchEulerDiscreteScheduler", dict(use_karras_sigmas=True)),
     "CycleDiffusionPipeline": ("DDIMScheduler", dict(set_alpha_to_one=False, clip_sample=False)),
     "DanceDiffusionPipeline": ("IPNDMScheduler", {}),
+    "HeliosPipeline": ("HeliosScheduler", dict(stages=1)),
+    "HeliosPyramidPipeline": ("HeliosScheduler", dict(gamma=0.3)),
     "LEditsPPPipelineStableDiffusion": ("DPMSolverMultistepScheduler", _SDE),
     "LEditsPPPipelineStableDiffusionXL": ("DPMSolverMultistepScheduler", _SDE),
     "SanaSprintImg2ImgPipeline": ("SCMScheduler", {}), "SanaSprintPipeline": ("SCMScheduler", {}),

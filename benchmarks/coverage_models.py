@@ -160,6 +160,8 @@ MODELS: Mapping[str, Any] = {
     "PRXTransformer2DModel": [dict(hidden_size=32, num_heads=2, depth=1, axes_dim=[8, 8]),
                               dict(hidden_size=32, num_heads=2, depth=1, axes_dim=[8, 8], in_channels=3,
                                   bottleneck_size=8)],
+    "CosmosControlNetModel": dict(n_controlnet_blocks=2, in_channels=LATENT + 2, latent_channels=LATENT + 2,
+        model_channels=32, max_size=(8, 32, 32), encoder_hidden_states_channels=WIDTH),
     "CosmosTransformer3DModel": [dict(max_size=(8, 32, 32), encoder_hidden_states_channels=WIDTH),
         dict(max_size=(8, 32, 32), in_channels=LATENT + 1), dict(max_size=(8, 32, 32), in_channels=LATENT + 1,
         use_crossattn_projection=True, crossattn_proj_in_channels=2 * WIDTH, encoder_hidden_states_channels=WIDTH)],
