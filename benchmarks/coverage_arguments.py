@@ -55,7 +55,7 @@ OF_PIPELINE: Mapping[str, Mapping[str, Any] | Callable[[Any], Mapping[str, Any]]
     "Cosmos2_5_TransferPipeline": {"controls": [_draw(seed) for seed in range(9)], "num_frames_per_chunk": 9},
     "Cosmos3OmniPipeline": {"action": None},
     "CosmosVideoToWorldPipeline": {"image": _draw()},
-    "EasyAnimateInpaintPipeline": {"video": torch.rand(1, 3, 9, SIZE, SIZE), "mask_video": torch.ones(1, 1, 9, SIZE, SIZE)},
+    "GlmImagePipeline": {"prior_token_ids": torch.zeros(1, 16, dtype=torch.long)},
     "Kandinsky5I2VPipeline": {"num_frames": 17},
     "LEditsPPPipelineStableDiffusion": lambda pipeline: {**_invert(pipeline), "use_intersect_mask": False},
     "LEditsPPPipelineStableDiffusionXL": _invert,
@@ -63,6 +63,7 @@ OF_PIPELINE: Mapping[str, Mapping[str, Any] | Callable[[Any], Mapping[str, Any]]
     "SanaWMPipeline": {"image": _draw()},
     "StableAudio3InpaintPipeline": {"audio": torch.zeros(1, 2, 1280)},
     "StableDiffusionDiffEditPipeline": _invert_to_latents,
+    "VisualClozeGenerationPipeline": {"task_prompt": "a task", "content_prompt": "a cat", "image": [[_draw(1), _draw(2)], [_draw(3), None]]},
     "UnCLIPImageVariationPipeline": _UNCLIP,
     "UnCLIPPipeline": {**_UNCLIP, "prior_num_inference_steps": 8},
 }

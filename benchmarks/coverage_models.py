@@ -65,6 +65,11 @@ def _vae_of(beside: Mapping[str, Any]) -> Any:
     return [vae, dict(vae, in_channels=6, out_channels=6)] if "unet" in beside else vae
 
 
+_LTX2 = dict(
+    cross_attention_dim=32, audio_in_channels=4, audio_out_channels=4, audio_num_attention_heads=2,
+    audio_attention_head_dim=8, audio_cross_attention_dim=16, rope_double_precision=False, rope_type="split",
+)  # fmt: skip
+
 MODELS: Mapping[str, Any] = {
     "AutoencoderKL": _vae_of,
     "VQModel": [dict(_VQ, vq_embed_dim=LATENT), dict(_VQ, latent_channels=3, vq_embed_dim=3)],
@@ -161,16 +166,15 @@ MODELS: Mapping[str, Any] = {
                               dict(hidden_size=32, num_heads=2, depth=1, axes_dim=[8, 8], in_channels=3,
                                   bottleneck_size=8)],
     "CosmosControlNetModel": dict(n_controlnet_blocks=2, in_channels=LATENT + 2, latent_channels=LATENT + 2,
-        model_channels=32, max_size=(8, 32, 32), encoder_hidden_states_channels=WIDTH),
+        model_channels=32, max_size=(8, 32, 32), encoder_hidden_states_channels=WIDTH, use_crossattn_projection=True,
+        crossattn_proj_in_channels=2 * WIDTH),
     "CosmosTransformer3DModel": [dict(max_size=(8, 32, 32), encoder_hidden_states_channels=WIDTH),
         dict(max_size=(8, 32, 32), in_channels=LATENT + 1), dict(max_size=(8, 32, 32), in_channels=LATENT + 1,
         use_crossattn_projection=True, crossattn_proj_in_channels=2 * WIDTH, encoder_hidden_states_channels=WIDTH)],
     "Cosmos3OmniTransformer": dict(hidden_size=32, head_dim=16, num_hidden_layers=2, num_key_value_heads=2,
         latent_channel=LATENT, patch_latent_dim=4 * LATENT, rope_axes_dim=(3, 3, 2), vocab_size=256),
     "LTXVideoTransformer3DModel": dict(attention_head_dim=16, cross_attention_dim=32),
-    "LTX2VideoTransformer3DModel": dict(
-        cross_attention_dim=32, audio_in_channels=4, audio_out_channels=4, audio_num_attention_heads=2,
-        audio_attention_head_dim=8, audio_cross_attention_dim=16, rope_double_precision=False, rope_type="split"),
+    "LTX2VideoTransformer3DModel": [_LTX2, dict(_LTX2, use_keyframes_abs_pos_embedding=True)],
     "Kandinsky3UNet": dict(time_embedding_dim=16, groups=2, attention_head_dim=4, block_out_channels=(8, 16),
         layers_per_block=3),
     "Kandinsky5Transformer3DModel": [dict(_KANDINSKY), dict(_KANDINSKY, visual_cond=True)],
