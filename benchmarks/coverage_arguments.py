@@ -49,9 +49,17 @@ def _invert_to_latents(pipeline: Any) -> dict[str, Any]:
 
 _UNCLIP = {"decoder_num_inference_steps": 8, "super_res_num_inference_steps": 4}
 
+
+def _add_guidance(pipeline: Any) -> dict[str, Any]:
+    """Has the config what the pipeline reads, and no transformer of its kind has."""
+    pipeline.transformer.register_to_config(guidance_embeds=False)
+    return {}
+
+
 OF_PIPELINE: Mapping[str, Mapping[str, Any] | Callable[[Any], Mapping[str, Any]]] = {
     "AnimateDiffSparseControlNetPipeline": {"conditioning_frames": [_draw()]},
     "BriaFiboEditPipeline": {"prompt": json.dumps({"edit_instruction": "a dog"}), "image": _draw()},
+    "ChromaInpaintPipeline": _add_guidance,
     "Cosmos2_5_TransferPipeline": {"controls": [_draw(seed) for seed in range(9)], "num_frames_per_chunk": 9},
     "Cosmos3OmniPipeline": {"action": None},
     "CosmosVideoToWorldPipeline": {"image": _draw()},
@@ -63,7 +71,12 @@ OF_PIPELINE: Mapping[str, Mapping[str, Any] | Callable[[Any], Mapping[str, Any]]
     "SanaWMPipeline": {"image": _draw()},
     "StableAudio3InpaintPipeline": {"audio": torch.zeros(1, 2, 1280)},
     "StableDiffusionDiffEditPipeline": _invert_to_latents,
-    "VisualClozeGenerationPipeline": {"task_prompt": "a task", "content_prompt": "a cat", "image": [[_draw(1), _draw(2)], [_draw(3), None]]},
+    "VisualClozeGenerationPipeline": {
+        "task_prompt": "a task",
+        "content_prompt": "a cat",
+        "image": [[_draw(1), _draw(2)], [_draw(3), None]],
+        "generator": torch.Generator().manual_seed(0),
+    },
     "UnCLIPImageVariationPipeline": _UNCLIP,
     "UnCLIPPipeline": {**_UNCLIP, "prior_num_inference_steps": 8},
 }

@@ -145,7 +145,7 @@ def _choose_settings(pipeline: Any) -> Any:
 def _run(pipeline: Any, call: Any, base: dict[str, Any]) -> list[Any]:
     torch.manual_seed(0)
     np.random.seed(0)
-    out = call(pipeline, **copy.deepcopy(base))
+    out = copy.deepcopy(call)(pipeline, **copy.deepcopy(base))
     return [_to_tensor(leaf) for leaf in pytree.tree_leaves(_open(out))]
 
 
