@@ -170,9 +170,9 @@ def find_denoiser(pipeline: Any, component: str) -> torch.nn.Module:
     """The pipeline's component of that name.
 
     Raises:
-        ZeusError: The component is missing or not a module, or the pipeline has no scheduler.
+        ZeusError: The component is missing or not a module, or the pipeline has not one ``scheduler``.
     """
-    check_pipeline(pipeline)
+    check_solver(pipeline)
     modules = list_modules(pipeline)
     if component not in modules:
         raise ZeusError(
@@ -188,7 +188,7 @@ def list_modules(pipeline: Any) -> dict[str, torch.nn.Module]:
 
 
 def check_pipeline(pipeline: Any) -> None:
-    """Refuses anything but a plain diffusers pipeline with one loop.
+    """Refuses anything but a plain diffusers pipeline with a loop.
 
     Raises:
         ZeusError: It has no scheduler, is made of other pipelines, or is accelerated.
@@ -201,4 +201,19 @@ def check_pipeline(pipeline: Any) -> None:
         raise ZeusError(
             f"pipeline: got a {kind}; expected a diffusers pipeline with a scheduler. "
             "Load one with DiffusionPipeline.from_pretrained()."
+        )
+
+
+def check_solver(pipeline: Any) -> None:
+    """Refuses what ``check_pipeline`` does, and a pipeline whose loops have a scheduler each.
+
+    Raises:
+        ZeusError: It is one of these.
+    """
+    check_pipeline(pipeline)
+    if getattr(pipeline, "scheduler", None) is None:
+        names = ", ".join(name for name, part in list_parts(pipeline).items() if is_scheduler(part))
+        raise ZeusError(
+            f"pipeline: got a {type(pipeline).__name__} with {names}; expected one named scheduler, as a bundle has "
+            "one solver. Accelerate the pipeline without an engine."
         )
