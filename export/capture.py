@@ -23,7 +23,7 @@ from zeus_trt.export.networks import (
     say_unsteppable,
 )
 from zeus_trt.export.pipeline_call import DETAIL
-from zeus_trt.export.recorder import Call, check_pipeline, find_denoiser
+from zeus_trt.export.recorder import Call, check_solver, find_denoiser
 from zeus_trt.export.runs import (
     Network,
     Run,
@@ -222,7 +222,7 @@ def _take_rows(recorded: Sequence[Sequence[Call]], network: Network | None) -> t
 
 
 def _choose_component(pipeline: Any, settings: Settings) -> str:
-    check_pipeline(pipeline)
+    check_solver(pipeline)
     with say_failure(settings.base):
         return choose_denoiser(pipeline, lambda proxy: settings.run(proxy, **settings.base))
 

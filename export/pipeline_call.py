@@ -88,6 +88,8 @@ class PipelineCall:
             passed |= _cut_schedules(takes, steps)
         if "max_area" in takes:
             passed["max_area"] = size.height * size.width  # FLUX Kontext takes the sizes for an aspect ratio alone
+        if isinstance(passed.get("prompt"), str):  # pipelines compare the types of their prompts
+            made |= {name: made[name][0] for name, kind in self.kinds.items() if kind == WORDS}
         given = {name: _fit(name, value, size, self.form) for name, value in self.given.items()}
         return pipeline(**{**passed, **made, **given})
 
