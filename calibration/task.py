@@ -81,6 +81,7 @@ def open_task(workload: SessionWorkload | PipelineWorkload, options: TaskOptions
         workload, setting, Samples(*(getattr(options, name) for name in _NUMBERS)), trajectories=options.trajectories,
         max_calls=options.max_calls, seed=options.seed, on_calls=options.on_calls, probes=options.probes,
         quantized_cost=None if options.cost is None else _read_cost(options.cost, workload, setting),
+        **({"batch": 1} if isinstance(workload.describe().get("guidance_scale"), list) else {}),
     )  # fmt: skip
     if task.trajectories is None and (bundle or beside):
         key = json_file.digest(make_tag(workload, task.program, setting, **task.recorded))[:16]

@@ -108,6 +108,23 @@ def test_check_measures_at_several_guidance_scales(bundle, plan, tmp_path):
     assert call("calibrate", bundle, *OPTIONS, *scales, "--budget", 5, "-o", tmp_path / "no.json").exit_code == 2
 
 
+def test_a_range_of_guidance_scales(bundle, tmp_path):
+    path, scale = tmp_path / "range.json", ("--guidance-scale", "1.5:5")
+    done = call("calibrate", bundle, *OPTIONS, *scale, "--budget", 5, "-o", path)
+    assert done.exit_code == 0, done.output
+    assert "guidance       1.5 to 5" in done.stdout
+    assert json.loads(path.read_text())["workload"]["guidance_scale"] == [1.5, 5.0]
+    for words, warns in ((("--guidance-scale", 3), False), (("--guidance-scale", 6), True)):
+        options = ("--steps", 10, "--num-images", 1, "--plan", path, "-o", tmp_path / "out.png")
+        done = call("run", bundle, *options, *words)
+        assert done.exit_code == 0, done.output
+        assert ("its quality there is not known" in done.stderr) == warns
+    check = ("--steps", 10, "--num-held-out", 2, "--check", path)
+    for words in (scale, ("--guidance-scale", 3), ("--check-guidance", 3)):
+        assert call("calibrate", bundle, *check, *words).exit_code == 0
+    assert call("calibrate", bundle, *OPTIONS, "--guidance-scale", "5:2", "--budget", 5, "-o", path).exit_code == 2
+
+
 def test_pareto(bundle, tmp_path):
     folder = shutil.copytree(bundle, tmp_path / "bundle")
     for _ in range(2):  # the second menu takes the place of the first

@@ -6,7 +6,7 @@ import click
 
 from zeus_trt.cli.command import say
 from zeus_trt.cli.group import main
-from zeus_trt.cli.options import Number, Numbers, guidance_option, input_option, progress
+from zeus_trt.cli.options import Number, Numbers, Scale, input_option, progress
 
 _path = click.Path(path_type=Path)
 
@@ -36,7 +36,9 @@ _RECORDING = ("trajectories", "num_trajectories", "probes", "num_validation", "m
 @click.option("--check-guidance", type=Number(), multiple=True, help="With --check: measure at this scale, and others.")
 @click.option("--label", "labels", type=Numbers(), help="Class labels of the samples, in turn; all by default.")
 @click.option("--prompts", type=_path, help="For pipelines: a file with a prompt per line.")
-@guidance_option
+@click.option(
+    "--guidance-scale", type=Scale(), help="As in run, or a range such as 1.5:5, over which samples are spread."
+)
 @input_option
 @click.option("--engine", type=_path, help="For pipelines: its bundle, to be run.")
 @click.option("--backend", help="Engine, such as aot-inductor.  [default: onnxruntime, eager for pipelines]")
