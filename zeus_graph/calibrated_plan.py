@@ -140,7 +140,7 @@ class CalibratedPlan:
             )
         scale: Any = self.workload.get("guidance_scale")
         if _is_range(scale):
-            yield "guidance", f"{scale[0]:g} to {scale[1]:g}, spread over the samples"
+            yield "guidance", f"calibrated over {scale[0]:g} to {scale[1]:g}"
         worst = "" if chosen.worst_db is None else f", {chosen.worst_db:.1f} dB on the worst tenth"
         yield "PSNR", f"{chosen.psnr_db:.1f} dB on {self.numbers['held_out'][1]} held-out samples{worst}"
         for name, one in self.solvers.items():

@@ -34,7 +34,7 @@ def calibrate(
         min_psnr: The goal: PSNR in dB to the full run, at least.
         output: A .json file to write the plan to.
         **options: As in ``open_task``: ``steps``, ``solver``, ``backend``, ``labels``, ``guidance_scale``,
-            ``trajectories``, ``seed`` ...
+            ``objective``, ``trajectories``, ``seed`` ...
 
     Raises:
         ZeusError: No goal or several, an impossible one, a model that does not open, or a place that cannot be written.

@@ -112,7 +112,7 @@ def test_a_range_of_guidance_scales(bundle, tmp_path):
     path, scale = tmp_path / "range.json", ("--guidance-scale", "1.5:5")
     done = call("calibrate", bundle, *OPTIONS, *scale, "--budget", 5, "-o", path)
     assert done.exit_code == 0, done.output
-    assert "guidance       1.5 to 5" in done.stdout
+    assert "guidance       calibrated over 1.5 to 5\n" in done.stdout
     assert json.loads(path.read_text())["workload"]["guidance_scale"] == [1.5, 5.0]
     for words, warns in ((("--guidance-scale", 3), False), (("--guidance-scale", 6), True)):
         options = ("--steps", 10, "--num-images", 1, "--plan", path, "-o", tmp_path / "out.png")

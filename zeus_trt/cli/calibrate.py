@@ -12,7 +12,7 @@ _path = click.Path(path_type=Path)
 
 
 _GOALS = ("nfe", "speedup", "min_psnr")
-_RECORDING = ("trajectories", "num_trajectories", "probes", "num_validation", "max_calls", "cost")
+_RECORDING = ("trajectories", "num_trajectories", "probes", "num_validation", "max_calls", "cost", "objective")
 
 
 @main.command(
@@ -26,11 +26,18 @@ _RECORDING = ("trajectories", "num_trajectories", "probes", "num_validation", "m
 )
 @click.argument("model")
 @click.option("--steps", type=click.IntRange(1), default=50, show_default=True, help="Solver steps.")
-@click.option("--solver", default="default", show_default=True, help="The checkpoint's own, or euler, unipc ...")
+@click.option("--solver", multiple=True, default=("default",), help="The checkpoint's own, or euler ...; or several.")
 @click.option("--budget", "nfe", type=int, help="Full steps.")
 @click.option("--speedup", type=Number(), help="Evaluations / full steps, at least.")
 @click.option("--min-psnr", type=Number(), help="PSNR in dB to the full run, at least.")
 @click.option("--cost", help="q=0.55 or q=measured: use the quantized graph too; its call costs so much of a full one.")
+@click.option(
+    "--objective",
+    type=click.Choice(("mean", "worst-decile")),
+    default="mean",
+    show_default=True,
+    help="What plans are searched and chosen by: the mean over samples, or the worst tenth of them.",
+)
 @click.option("--pareto", is_flag=True, help="Many budgets: a table and a plot, beside the paper's presets.")
 @click.option("--check", type=_path, help="Measure this plan on new samples instead.")
 @click.option("--check-guidance", type=Number(), multiple=True, help="With --check: measure at this scale, and others.")
