@@ -125,6 +125,21 @@ def test_a_range_of_guidance_scales(bundle, tmp_path):
     assert call("calibrate", bundle, *OPTIONS, "--guidance-scale", "5:2", "--budget", 5, "-o", path).exit_code == 2
 
 
+def test_one_plan_for_several_solvers_by_the_worst_tenth(bundle, tmp_path):
+    path, words = tmp_path / "both.json", ("--solver", "default", "--solver", "dpmpp-2m", "--objective", "worst-decile")
+    done = call("calibrate", bundle, *OPTIONS, *words, "--budget", 5, "-o", path)
+    assert done.exit_code == 0, done.output
+    assert "on the worst tenth" in done.stdout
+    made = json.loads(path.read_text())
+    assert (list(made["solvers"]), made["objective"]) == (["default", "dpmpp-2m"], "worst-decile")
+    for solver in made["solvers"]:
+        check = ("--steps", 10, "--num-held-out", 1, "--check", path, "--solver", solver)
+        assert call("calibrate", bundle, *check).exit_code == 0
+    refused = call("calibrate", bundle, *OPTIONS, *words[:2], "--solver", "heun", "--budget", 5, "-o", path)
+    assert refused.exit_code == 1
+    assert "--solver: got default with 10 evaluations, heun with 19 evaluations" in refused.stderr
+
+
 def test_pareto(bundle, tmp_path):
     folder = shutil.copytree(bundle, tmp_path / "bundle")
     for _ in range(2):  # the second menu takes the place of the first
