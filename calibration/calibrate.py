@@ -28,6 +28,8 @@ CANDIDATES = 12
 CHEAPER = 4
 """Candidates of one and two full steps less that are run beside them: one may do better than a budget's own."""
 
+_Parts = list[tuple[SolverProgram, TrajectoryStats]]
+
 _UNIFORM = 2  # uniform plans that are measured on the held-out samples, at most
 _CLOSE_DB = 1.0  # the second of them, where validation leaves it so near the first
 
@@ -174,7 +176,8 @@ class Task:
         check_nfe(nfe, count)
         uniform = list_uniform(count, nfe)
         affordable = self._count_affordable(nfe, len(uniform), cheaper)
-        found = self._search(stats, nfe, budget)[: min(affordable, CANDIDATES)]
+        parts = self._shrink(stats, nfe)
+        found = self._search(parts, nfe, budget)[: min(affordable, CANDIDATES)]
         winner = screen(bench, found, numbers["validation"])[0]
         if rivals := self._search_cheaper(stats, nfe, min(cheaper, affordable - len(found))):
             best = screen(bench, rivals, numbers["validation"])[0]
@@ -186,7 +189,6 @@ class Task:
         others.sort(key=self._score, reverse=True)
         better = self._score(calibrated) > self._score(others[0])
         chosen = calibrated if better else others[0]
-        parts = zip(self.programs.values(), stats, strict=True)
         return CalibratedPlan(
             chosen=chosen,
             calibrated=better,
@@ -208,10 +210,12 @@ class Task:
     def _score(self, one: Measured) -> float:
         return one.score(self.objective)
 
-    def _search(self, stats: Sequence[TrajectoryStats], nfe: int, budget: float) -> tuple[Plan, ...]:
+    def _search(self, parts: _Parts, nfe: int, budget: float, restarts: int = 2) -> tuple[Plan, ...]:
         """The candidates of a budget, best predicted first."""
-        (program, own), *others = self._shrink(stats, nfe)
-        found = search(program, own, nfe, others=others, objective=self.objective, seed=self.seed)
+        (program, own), *others = parts
+        found = search(
+            program, own, nfe, others=others, objective=self.objective, restarts=restarts, seed=self.seed
+        )  # fmt: skip
         if self.quantized_cost is None:
             return found
         mixed = search_mixed(program, own, budget, self.quantized_cost, seed=self.seed)
@@ -219,18 +223,13 @@ class Task:
 
     def _search_cheaper(self, stats: Sequence[TrajectoryStats], nfe: int, count: int) -> tuple[Plan, ...]:
         """So many plans of one and two full steps less, half of them each."""
-        found: list[Plan] = []
-        for fewer in (
-            range(max(nfe - 2, min(3, len(self.setting.plan))), nfe)
-            if count > 0 and nfe < len(self.setting.plan)
-            else ()
-        ):
-            (program, own), *others = self._shrink(stats, fewer)
-            plans = search(program, own, fewer, others=others, objective=self.objective, restarts=0, seed=self.seed)
-            found += plans[: -(-count // 2)]
-        return tuple(found[:count])
+        if count < 1 or nfe == len(self.setting.plan):
+            return ()
+        budgets = range(max(nfe - 2, min(3, len(self.setting.plan))), nfe)
+        found = [self._search(self._shrink(stats, fewer), fewer, fewer, restarts=0) for fewer in budgets]
+        return tuple(plan for plans in found for plan in plans[: -(-count // 2)])[:count]
 
-    def _shrink(self, stats: Sequence[TrajectoryStats], nfe: int) -> list[tuple[SolverProgram, TrajectoryStats]]:
+    def _shrink(self, stats: Sequence[TrajectoryStats], nfe: int) -> _Parts:
         """Every solver with its trajectories, completed by the prior where they need it."""
         parts = zip(self.programs.values(), stats, strict=True)
         return [(program, shrink(program, one, nfe, self.kernels)) for program, one in parts]
