@@ -17,7 +17,7 @@ import torch
 
 from zeus_trt.calibration.bench import Bench
 from zeus_trt.calibration.calibrate import CANDIDATES, Samples, Task, screen
-from zeus_trt.calibration.objective import OBJECTIVES, WORST_DECILE, average
+from zeus_trt.calibration.objective import average
 from zeus_trt.calibration.search import search
 from zeus_trt.evaluation.guidance_range import Scale
 from zeus_trt.evaluation.workload import SessionWorkload, make_full_setting
@@ -25,6 +25,7 @@ from zeus_trt.export import export_model
 from zeus_trt.machine import describe_machine
 from zeus_trt.runtime import Bundle, OnnxRuntimeEngine
 from zeus_trt.zeus_graph import Plan
+from zeus_trt.zeus_graph.calibrated_plan import OBJECTIVES, WORST_DECILE
 
 MODELS = ("unet-flow", "dit-flow")
 STEPS, BUDGETS = 50, (22, 15)
@@ -78,7 +79,7 @@ class Model:
             row = {
                 "model": self.name, "nfe": nfe, "guidance": made, "objective": objective, "plan": str(plan),
                 "psnr_db": {f"{scale:g}": round(average(values), 2) for scale, values in found.items()},
-                "worst_db": round(average(sum(found.values(), []), WORST_DECILE), 2),
+                "worst_db": round(average([one for values in found.values() for one in values], WORST_DECILE), 2),
                 "worst_at_2_db": round(average(found[2.0], WORST_DECILE), 2),
             }  # fmt: skip
             file.write_text(json.dumps(row), encoding="utf-8")

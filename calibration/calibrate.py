@@ -9,7 +9,7 @@ import numpy as np
 
 from zeus_trt.calibration.bench import Bench, split_numbers
 from zeus_trt.calibration.mixed_search import search_mixed
-from zeus_trt.calibration.objective import OBJECTIVES, WORST_DECILE, average
+from zeus_trt.calibration.objective import average
 from zeus_trt.calibration.prediction import predict_psnr
 from zeus_trt.calibration.record import record
 from zeus_trt.calibration.search import list_uniform, search
@@ -18,7 +18,7 @@ from zeus_trt.calibration.trajectory_stats import TrajectoryStats
 from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.workload import Setting, Workload
 from zeus_trt.zeus_graph import Plan, SolverProgram
-from zeus_trt.zeus_graph.calibrated_plan import MEAN, CalibratedPlan, Measured, Served
+from zeus_trt.zeus_graph.calibrated_plan import MEAN, OBJECTIVES, WORST_DECILE, CalibratedPlan, Measured, Served
 from zeus_trt.zeus_graph.plan_search import check_nfe
 from zeus_trt.zeus_graph.prior import Kernel, load_kernels
 

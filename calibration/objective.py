@@ -5,10 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from zeus_trt.zeus_graph.calibrated_plan import MEAN
-
-WORST_DECILE = "worst-decile"
-OBJECTIVES = (MEAN, WORST_DECILE)
+from zeus_trt.zeus_graph.calibrated_plan import MEAN, WORST_DECILE
 
 
 def average(values: Sequence[float], objective: str = MEAN) -> float:

@@ -88,7 +88,7 @@ def open_task(workload: SessionWorkload | PipelineWorkload, options: TaskOptions
         max_calls=options.max_calls, seed=options.seed, on_calls=options.on_calls, probes=options.probes,
         quantized_cost=None if options.cost is None else _read_cost(options.cost, workload, setting),
         solvers=solvers, objective=options.objective,
-        **({"batch": 1} if isinstance(workload.describe().get("guidance_scale"), list) else {}),
+        batch=1 if isinstance(workload.describe().get("guidance_scale"), list) else Task.batch,
     )  # fmt: skip
     if task.trajectories is None and (bundle or beside):
         key = json_file.digest(make_tag(workload, task.programs[solvers[0]], setting, **task.recorded))[:16]

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any
 
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError
@@ -14,8 +14,8 @@ from zeus_trt.zeus_graph.predictor import Predictor
 
 _THING = "calibrated plan"
 _ADVICE = "Calibrate again."
-MEAN = "mean"
-"""The objective of a calibration unless another is asked for."""
+OBJECTIVES = MEAN, WORST_DECILE = "mean", "worst-decile"
+"""What a calibration may go by: the mean over samples, or over the worst tenth of them."""
 
 _UNUSED: Mapping[str, Any] = {"quantized_cost": None, "objective": MEAN, "budget": None, "solvers": {}}  # left out
 _NO_NUMBERS = ("inf", "-inf", "nan")  # JSON has no number for these
@@ -102,7 +102,7 @@ class CalibratedPlan:
     numbers: Mapping[str, tuple[int, int]]
     calls: Mapping[str, int]
     quantized_cost: float | None = None
-    objective: Literal["mean", "worst-decile"] = MEAN
+    objective: str = MEAN
     budget: float | None = None
     solvers: Mapping[str, Served] = field(default_factory=dict)
 
@@ -111,8 +111,8 @@ class CalibratedPlan:
             raise ValueError("it has no uniform plan, no steps, or a negative number")
         if missing := {"held_out"} - self.numbers.keys() | {"recording", "measuring"} - self.calls.keys():
             raise ValueError(f"it has no {', '.join(sorted(missing))}")
-        if self.solvers and self.solver not in self.solvers:
-            raise ValueError(f"its solvers leave out {self.solver}")
+        if self.objective not in OBJECTIVES or (self.solvers and self.solver not in self.solvers):
+            raise ValueError("its objective is unknown, or its solvers leave out its solver")
 
     @property
     def plan(self) -> Plan:

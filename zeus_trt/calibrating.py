@@ -103,7 +103,8 @@ def run_calibration(
     else:
         result = trace_pareto(task)
         if bundle := getattr(task.workload, "bundle", None):
-            key = json_file.digest({"setting": str(task.setting), **task.workload.describe()})[:16]
+            several = {"solvers": task.solvers} if len(task.programs) > 1 else {}
+            key = json_file.digest({"setting": str(task.setting), **several, **task.workload.describe()})[:16]
             add_plans(bundle, key, result.plans)
             say(f"{len(result.plans)} plans are in {bundle.path / FOLDER}: run or serve with a min_psnr to choose one")
     if place:

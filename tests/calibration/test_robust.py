@@ -11,11 +11,11 @@ from toy_workload import ToyWorkload
 from zeus_trt.calibration.bench import Bench
 from zeus_trt.calibration.calibrate import Samples, Task, measure, screen
 from zeus_trt.calibration.goals import Goal, check_plan, reach
-from zeus_trt.calibration.objective import WORST_DECILE, average, weigh_errors
+from zeus_trt.calibration.objective import average, weigh_errors
 from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.workload import make_full_setting
 from zeus_trt.zeus_graph import Plan
-from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
+from zeus_trt.zeus_graph.calibrated_plan import WORST_DECILE, CalibratedPlan
 from zeus_trt.zeus_graph.surrogate import Surrogate
 
 STEPS, SAMPLES = 12, Samples(4, 4, 8)
