@@ -215,9 +215,12 @@ def test_the_output_is_asked_for(bundle):
 def test_a_pipeline_is_calibrated_and_run(tmp_path, tiny_pipeline):
     pipeline, prompts, plan = tiny_pipeline, tmp_path / "prompts.txt", tmp_path / "plans" / "fast.json"
     prompts.write_text("a cat\n\na dog\n")
-    done = call("calibrate", pipeline, *OPTIONS, "--prompts", prompts, "--budget", 5, "-o", plan)
+    done = call(
+        "calibrate", pipeline, *OPTIONS, "--prompts", prompts, "--guidance-scale", "1.5:5", "--budget", 5, "-o", plan
+    )
     assert done.exit_code == 0, done.output
-    assert json.loads(plan.read_text())["workload"]["prompts"] == ["a cat", "a dog"]
+    made = json.loads(plan.read_text())["workload"]
+    assert (made["prompts"], made["guidance_scale"]) == (["a cat", "a dog"], [1.5, 5.0])
     options = ("--steps", 10, "--prompt", "a bird", "--plan", plan)
     done = call("run", pipeline, *options, "-o", tmp_path / "out.png", "--json")
     assert done.exit_code == 0, done.output
