@@ -143,8 +143,7 @@ class Manifest:
         guidance_factor: What the scale is multiplied with for that input: 1 for FLUX, 1000 for HunyuanVideo; None if
             it is not known.
         timestep_scale: What the graphs multiply the solver's timestep with (0.001 for FLUX).
-        constant_axis: Axis along which the graphs append the input of role ``constant`` to the latents; None without
-            one.
+        constant_axis: Axis along which the graphs append the input of role ``constant`` to the latents, if any.
         variance_axis: Axis along which the denoiser itself returns a learned variance after its prediction, which the
             graphs drop; None without one.
         unsteppable: Why no solver can step the graphs, whose border is then the denoiser's own; empty if one can.
@@ -157,7 +156,7 @@ class Manifest:
             output is what it answers.
         networks: Networks that the denoiser reads at each step, which have bundles in this one.
         masks: Inputs that are ones where the pipeline passes none.
-        is_bare: Whether the denoiser answers with its prediction alone, not with a structure that holds it.
+        is_bare: Whether the denoiser answers with its prediction alone.
         branches: Conditions on values of which the graphs have one side: they return NaN where it is the other.
         files: Size and digest of every file of the export, but for those bundles.
     """
