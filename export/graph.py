@@ -26,15 +26,20 @@ _LOGGERS = ("torch.onnx", "onnxscript", "onnx_ir", "torch.fx.experimental.symbol
 
 
 def write_graph(
-    program: torch.export.ExportedProgram, inputs: Sequence[str], axes: Sequence[Sequence[int | str]], path: Path
+    program: torch.export.ExportedProgram,
+    inputs: Sequence[str],
+    axes: Sequence[Sequence[int | str | None]],
+    path: Path,
+    outputs: Sequence[str] = (OUTPUT_NAME,),
 ) -> Any:
     """Writes ``path`` and its weights ``path.data``. No value in it is float64.
 
     Args:
-        program: A function of tensors and integers that returns one tensor.
+        program: A function of tensors and integers that returns tensors.
         inputs: Names of its inputs.
-        axes: Per input, then of the output, a size or the name of a size per axis.
+        axes: Per input, then per output, a size or the name of a size per axis.
         path: Where the graph goes.
+        outputs: Names of its outputs.
 
     Returns:
         The graph, an ``onnx_ir.Model``.
@@ -49,7 +54,7 @@ def write_graph(
         round_down(program)
         try:
             exported = torch.onnx.export(
-                program, dynamo=True, input_names=list(inputs), output_names=[OUTPUT_NAME], opset_version=OPSET,
+                program, dynamo=True, input_names=list(inputs), output_names=list(outputs), opset_version=OPSET,
                 custom_translation_table=TRANSLATIONS, optimize=False, verbose=False,
             )  # fmt: skip
             assert exported is not None
@@ -137,7 +142,7 @@ def _narrow(tensor: Any) -> Any:
     return ir.tensor(tensor.numpy().astype(np.float32), name=tensor.name)
 
 
-def _name_axes(model: Any, axes: Sequence[Sequence[int | str]]) -> None:
+def _name_axes(model: Any, axes: Sequence[Sequence[int | str | None]]) -> None:
     """Names the axes of inputs and output; the shapes of all other values, in torch's symbols, are dropped."""
     import onnx_ir as ir
 

@@ -3,22 +3,31 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Protocol
 
 import sympy
 import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.bounds import Bounds, narrow
-from zeus_trt.export.capture import Capture
 from zeus_trt.export.guards import Guard, list_guards
 from zeus_trt.export.sympy_relation import to_relation
 from zeus_trt.runtime.bundle.relation import Relation
 from zeus_trt.runtime.bundle.size_rules import SizeRules
-from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec
+from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec, TensorSpec
 
 
-def tie_sizes(captured: Capture, values: Sequence[Any]) -> None:
+class Traced(Protocol):
+    """What is traced: its inputs, and the sizes that vary, factors before products."""
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]: ...
+
+    @property
+    def symbols(self) -> tuple[SymbolSpec, ...]: ...
+
+
+def tie_sizes(captured: Traced, values: Sequence[Any]) -> None:
     """Tells the exporter which sizes are equal, and which are products of others."""
     sizes: dict[str, Any] = {}
     for name, size in list_sizes(captured, values):
@@ -35,7 +44,7 @@ def tie_sizes(captured: Capture, values: Sequence[Any]) -> None:
                 torch._check(whole % scale.denominator == 0)
 
 
-def read_rules(captured: Capture, program: torch.export.ExportedProgram) -> SizeRules:
+def read_rules(captured: Traced, program: torch.export.ExportedProgram) -> SizeRules:
     """The rules that a traced graph has for its sizes, from every condition that tracing met on its way.
 
     A condition of one size becomes a limit where it can; any other a relation. The batch may be 1, which torch
@@ -99,7 +108,7 @@ def _read_bounds(symbols: Iterable[sympy.Symbol], ranges: Mapping[sympy.Symbol, 
     return Bounds(dict.fromkeys(symbols, 1), least)
 
 
-def _write_products(captured: Capture) -> dict[sympy.Symbol, sympy.Basic]:
+def _write_products(captured: Traced) -> dict[sympy.Symbol, sympy.Basic]:
     """Each size that is a product, by its factors."""
     products = {}
     for symbol in captured.symbols:
@@ -147,7 +156,7 @@ def _limit(spec: SymbolSpec, bounds: Bounds, is_batch: bool) -> SymbolSpec:
     )
 
 
-def list_sizes(captured: Capture, values: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+def list_sizes(captured: Traced, values: Sequence[Any]) -> Iterator[tuple[str, Any]]:
     """Every size that varies, under its symbol; a symbol comes once per axis that has it."""
     for spec, value in zip(captured.inputs, values, strict=True):
         if spec.value:

@@ -1,7 +1,9 @@
 """Recording what a pipeline passes to its denoiser, through a proxy: the pipeline is not touched."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,11 +12,11 @@ from torch.utils import _pytree as pytree
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.shape_probe import ShapeProbe
-from zeus_trt.runtime.pipelines.arguments import bind
-from zeus_trt.runtime.pipelines.denoisers import check_single, find_denoisers
+from zeus_trt.runtime.pipelines.arguments import bind, is_modular
+from zeus_trt.runtime.pipelines.denoisers import check_single, find_denoisers, list_parts
 from zeus_trt.runtime.pipelines.proxy import Proxy
 from zeus_trt.runtime.pipelines.side_effects import unwrap
-from zeus_trt.runtime.pipelines.stand_in import is_stand_in
+from zeus_trt.runtime.pipelines.stand_in import is_scheduler, is_stand_in
 
 STEPS = 3
 
@@ -66,8 +68,10 @@ class Probing(Proxy):
         Raises:
             Exception: What the pipeline raises.
         """
-        with torch.random.fork_rng(devices=[]), self.running():
+        with torch.random.fork_rng(devices=[]), self.running(), _quiet():
             self._own["_progress_bar_config"] = {"disable": True}
+            if is_modular(self._pipeline):
+                self._own["_blocks"] = _silence(self._pipeline.blocks)  # a copy
             if seed is not None:
                 torch.manual_seed(seed)
             try:
@@ -77,12 +81,32 @@ class Probing(Proxy):
                     self._pipeline.maybe_free_model_hooks()  # a pipeline's own last act
 
     def replaces(self, name: str, part: Any) -> bool:
-        """The given modules, and the pipeline's scheduler."""
-        return name == "scheduler" or any(part is one for one in self._parts.values())
+        """The given modules, and every scheduler."""
+        return is_scheduler(part) or any(part is one for one in self._parts.values())
 
     def bind(self, module: torch.nn.Module, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The arguments of a call by their names in ``forward``."""
         return bind(inspect.signature(type(unwrap(module)).forward), module, *args, **kwargs)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps the errors of blocks of modular pipelines out of the log: trying arguments makes some."""
+    logger = logging.getLogger("diffusers.modular_pipelines")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _silence(blocks: Any) -> Any:
+    """Blocks of a modular pipeline, and all in them, without progress bars."""
+    blocks._progress_bar_config = {"disable": True}
+    for part in getattr(blocks, "sub_blocks", {}).values():
+        _silence(part)
+    return blocks
 
 
 class Recorder(Probing):
@@ -180,9 +204,9 @@ def find_denoiser(pipeline: Any, component: str) -> torch.nn.Module:
     """The pipeline's component of that name.
 
     Raises:
-        ZeusError: The component is missing or not a module, or the pipeline has no scheduler.
+        ZeusError: The component is missing or not a module, or the pipeline has not one ``scheduler``.
     """
-    check_pipeline(pipeline)
+    check_solver(pipeline)
     modules = list_modules(pipeline)
     if component not in modules:
         raise ZeusError(
@@ -198,7 +222,7 @@ def list_modules(pipeline: Any) -> dict[str, torch.nn.Module]:
 
 
 def check_pipeline(pipeline: Any) -> None:
-    """Refuses anything but a plain diffusers pipeline with one loop.
+    """Refuses anything but a plain diffusers pipeline with a loop.
 
     Raises:
         ZeusError: It has no scheduler, is made of other pipelines, or is accelerated.
@@ -207,9 +231,23 @@ def check_pipeline(pipeline: Any) -> None:
     if is_stand_in(pipeline):
         raise ZeusError(f"pipeline: got a {kind} that is accelerated; expected what it was made of. Export that.")
     check_single(pipeline, "Export")
-    components = getattr(pipeline, "components", None)
-    if not isinstance(components, dict) or components.get("scheduler") is None:
+    if not any(map(is_scheduler, list_parts(pipeline).values())):
         raise ZeusError(
             f"pipeline: got a {kind}; expected a diffusers pipeline with a scheduler. "
             "Load one with DiffusionPipeline.from_pretrained()."
+        )
+
+
+def check_solver(pipeline: Any) -> None:
+    """Refuses what ``check_pipeline`` does, and a pipeline whose loops have a scheduler each.
+
+    Raises:
+        ZeusError: It is one of these.
+    """
+    check_pipeline(pipeline)
+    if getattr(pipeline, "scheduler", None) is None:
+        names = ", ".join(name for name, part in list_parts(pipeline).items() if is_scheduler(part))
+        raise ZeusError(
+            f"pipeline: got a {type(pipeline).__name__} with {names}; expected one named scheduler, as a bundle has "
+            "one solver. Accelerate the pipeline without an engine."
         )

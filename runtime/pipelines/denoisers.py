@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.runtime.pipelines.arguments import is_modular
 from zeus_trt.runtime.pipelines.side_effects import unwrap
 from zeus_trt.runtime.pipelines.stand_in import is_scheduler
 
@@ -39,7 +40,7 @@ def list_parts(pipeline: Any) -> Mapping[str, Any]:
 
 
 def check_single(pipeline: Any, verb: str) -> None:
-    """Refuses a pipeline that is made of whole pipelines, or a modular one.
+    """Refuses a pipeline that is made of whole pipelines.
 
     Args:
         pipeline: The pipeline.
@@ -48,12 +49,6 @@ def check_single(pipeline: Any, verb: str) -> None:
     Raises:
         ZeusError: It is.
     """
-    if any(kind.__name__ == "ModularPipeline" for kind in type(pipeline).__mro__):
-        raise ZeusError(
-            f"pipeline: got a {type(pipeline).__name__}, whose blocks have their own loops; expected a pipeline that "
-            f"is not modular. {verb} one that is made of its components, such as "
-            f"{type(pipeline).__name__.replace('Modular', '')}(**components)."
-        )
     inner = {
         name: part
         for name, part in {**getattr(pipeline, "__dict__", {}), **list_parts(pipeline)}.items()
@@ -63,6 +58,20 @@ def check_single(pipeline: Any, verb: str) -> None:
         raise ZeusError(
             f"pipeline: got a {type(pipeline).__name__}, made of the pipelines {', '.join(inner)}; expected one with a "
             f"loop of steps. {verb} these one by one."
+        )
+
+
+def check_plain(pipeline: Any) -> None:
+    """Refuses a modular pipeline, whose call takes and returns other things than a plain one's.
+
+    Raises:
+        ZeusError: It is.
+    """
+    if is_modular(pipeline):
+        kind = type(pipeline).__name__
+        raise ZeusError(
+            f"pipeline: got a {kind}, which is modular; expected one that is not. Use accelerate() and export() on it, "
+            f"or make one of its components, such as {kind.replace('Modular', '')}(**components)."
         )
 
 

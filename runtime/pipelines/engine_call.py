@@ -22,6 +22,7 @@ from zeus_trt.runtime.engines.named_inputs import spread_rows
 from zeus_trt.runtime.pipelines.answers import list_tensors
 from zeus_trt.runtime.pipelines.arguments import Arguments, bind
 from zeus_trt.runtime.pipelines.call_sizes import CallSizes
+from zeus_trt.runtime.pipelines.masks import fill_masks
 from zeus_trt.runtime.pipelines.module_state import read_adapters, read_state
 from zeus_trt.runtime.pipelines.rows import Rows, count_rows, read_prediction
 from zeus_trt.runtime.pipelines.side_effects import find_kept, find_new, unwrap
@@ -95,6 +96,7 @@ class EngineCall:
     def _answer(self, found: Arguments) -> torch.Tensor:
         """The denoiser's output for arguments as the graph takes them."""
         specs = [spec for spec in self._manifest.inputs if spec.role != "constant"]
+        found = fill_masks(self._manifest, found)
         if missing := [
             spec.name for spec in specs if not isinstance(found.leaves.get(spec.name), torch.Tensor | int | float)
         ]:
