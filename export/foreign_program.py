@@ -25,6 +25,8 @@ from zeus_trt.runtime.bundle.tensor_spec import DTYPES, OUTPUT_NAME, SymbolSpec,
 
 _MODELS = re.compile(r"(?:[^/]+/)?models/([^/]+)\.json")
 
+_CLASSES = re.compile(r'\\"type\\": \\"([\w.]+)\.\w+\\"')  # in the structures of arguments and outputs
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -80,6 +82,16 @@ class FlatProgram(torch.nn.Module):
         return dict(zip(_name_outputs(len(answer)), answer, strict=True))
 
 
+def is_compiled(path: Path) -> bool:
+    """Whether a .pt2 file is a package of AOTInductor, and no program."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (OSError, zipfile.BadZipFile):
+        return False
+    return any("data/aotinductor/" in name for name in names) and not any(map(_MODELS.fullmatch, names))
+
+
 def read_program(path: str | Path, latents: str) -> ForeignGraph:
     """Reads a program that ``torch.export.save`` wrote. This runs what the file says: torch unpickles parts of it.
 
@@ -124,9 +136,9 @@ def _load(path: Path) -> ExportedProgram:
             if len(models) != 1:
                 raise ValueError(f"it has {len(models)} programs")
             text = archive.read(*models.values()).decode()
-        for module in sorted({found[1] for found in re.finditer(r'"((?:\w+\.)+)[A-Z]\w*\\?"', text)}):
-            with suppress(ImportError):  # what it takes or returns may be of classes that torch knows once imported
-                importlib.import_module(module.rstrip("."))
+        for module in {found[1] for found in _CLASSES.finditer(text)}:
+            with suppress(ImportError):  # torch knows the classes of what it takes and returns once they are imported
+                importlib.import_module(module)
         with quiet():
             from torch.export.pt2_archive._package import load_pt2  # torch.export.load keeps the cause to its log
 
