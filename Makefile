@@ -1,4 +1,4 @@
-# make demo | test | test-all | test-lowest | test-gpu | lint | format. Each makes .venv on first use and keeps it.
+# make demo | test | test-extra | test-all | test-lowest | test-gpu | lint | format. Each makes .venv on first use and keeps it.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
@@ -11,7 +11,10 @@ demo: $(READY)
 	$(BIN)/zeus-trt demo -o out/demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow"
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow and not extra" --durations=20
+
+test-extra: $(READY)
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "extra and not slow" --durations=20
 
 test-all: $(READY)
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal

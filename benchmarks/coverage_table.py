@@ -24,6 +24,7 @@ With {versions}.
 | --- | --- | --- | --- | --- | --- |
 """
 _COLUMNS = ("equal", "skips", "exports", "engine")
+_PLAIN = {ord(sign): f"&#{ord(sign)};" for sign in "[]|<>*_`"}  # what Markdown would read as marks in a cell
 
 
 def has_loop(found: Mapping[str, Any]) -> bool:

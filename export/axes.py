@@ -58,6 +58,8 @@ def find_unit(symbol: SymbolSpec, sizes: Moved, base: Mapping[str, Any], varied:
     others = [sizes[1 + list(varied).index(name)] for name in names]
     if len(names) == 1:
         unit = Fraction(values[0][1] - values[0][0], others[0] - sizes[0])
+        if unit < 0:  # such as the shorter side of a picture that is scaled until its longer side fits
+            return symbol
         return replace(symbol, setting=names[0], unit=str(unit), offset=str(values[0][0] - unit * sizes[0]))
     if {*names} == {"height", "width"}:
         area = base["height"] * base["width"]

@@ -38,6 +38,7 @@ def site(wheel, tmp_path_factory):
     return site
 
 
+@pytest.mark.extra
 def test_wheel_holds_one_package(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"zeus_trt"}
@@ -50,6 +51,7 @@ def test_wheel_holds_one_package(wheel):
     ]
 
 
+@pytest.mark.extra
 def test_wheel_works_outside_the_checkout(site, tmp_path):
     code = (
         "import zeus_trt, zeus_trt.export, zeus_trt.calibration, importlib.resources as r\n"
@@ -62,6 +64,7 @@ def test_wheel_works_outside_the_checkout(site, tmp_path):
     assert done.stdout.split() == [str(site / "zeus_trt" / "__init__.py"), "UNet2DModel"], done.stderr
 
 
+@pytest.mark.extra
 def test_the_wheel_brings_the_headers_and_what_a_deployment_copies(site, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(site)}
     command = [sys.executable, "-m", "zeus_trt", "cmake-dir"]
@@ -88,6 +91,7 @@ def test_the_tests_of_the_sdist_run(built, site, tmp_path):
         assert (unpacked / name).exists()
 
 
+@pytest.mark.extra
 def test_one_package_of_onnxruntime_at_a_time(wheel):
     with zipfile.ZipFile(wheel) as archive:
         name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))

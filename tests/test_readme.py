@@ -59,9 +59,9 @@ def find_written(words):
 
 
 def mark(text):
-    """Marks what takes long and is run in another form anyway as slow."""
+    """Marks a text as extra; what takes long and is run in another form anyway as slow."""
     whole = text if isinstance(text, str) else text[0]  # a code block, or a chain of commands
-    marks = pytest.mark.slow if any(line in whole for line in REPEATED) else ()
+    marks = pytest.mark.slow if any(line in whole for line in REPEATED) else pytest.mark.extra
     return pytest.param(text, marks=marks, id=whole.strip().splitlines()[-1][:60])
 
 

@@ -157,6 +157,7 @@ def test_nothing_measured_has_no_verdict(name):
     )
 
 
+@pytest.mark.extra
 def test_every_grid_makes_variants(digits_bundle):
     workload = make_subject(digits_bundle("unet-flow")).workload
     sizes = {

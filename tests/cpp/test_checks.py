@@ -21,6 +21,7 @@ def test_what_needs_no_python(kind):
     assert done.stdout.splitlines()[-1] == "0 failures"
 
 
+@pytest.mark.extra
 def test_the_program_of_the_documentation_runs(tmp_path):
     (code,) = re.findall(r"^```cpp\n(.*?)^```", (ROOT / "docs" / "cpp.md").read_text(), re.MULTILINE | re.DOTALL)
     (tmp_path / "user.cpp").write_text(code)
@@ -28,7 +29,9 @@ def test_the_program_of_the_documentation_runs(tmp_path):
     assert done.stdout.startswith("3 calls, first number ")
 
 
-@pytest.mark.parametrize("rounds", [600, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "rounds", [pytest.param(600, marks=pytest.mark.extra), pytest.param(100_000, marks=pytest.mark.slow)]
+)
 def test_a_mutated_file_is_refused_in_one_sentence(tmp_path, rounds):
     write_calibrated(tmp_path / "plan.json")
     plan = load_plan(tmp_path / "plan.json")

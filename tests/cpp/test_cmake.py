@@ -11,6 +11,7 @@ import zeus_trt
 from zeus_trt.cli import main
 
 
+@pytest.mark.extra
 def test_cmake_finds_the_headers(tmp_path):
     folder = CliRunner().invoke(main, ["cmake-dir"]).stdout.strip()
     assert Path(folder) == CPP

@@ -53,6 +53,7 @@ def change(**fields) -> str:
     return json.dumps({**data, "fingerprint": json_file.digest(content)})
 
 
+@pytest.mark.extra
 def test_programs_that_python_folds_are_read(tmp_path):
     write_calibrated(tmp_path / "plan.json")
     calibrated = load_plan(tmp_path / "plan.json")

@@ -24,7 +24,11 @@ QUICK = ("taylorseer", "pab", "cache-dit")  # one that forecasts, one that reuse
 OTHERS = ("first-block-cache", "taylorseer-lite", "mag-cache", "faster-cache")
 
 
-@pytest.fixture(scope="module", params=[QUICK, pytest.param(OTHERS, marks=pytest.mark.slow)], ids=["quick", "others"])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(QUICK, marks=pytest.mark.extra), pytest.param(OTHERS, marks=pytest.mark.slow)],
+    ids=["quick", "others"],
+)
 def compared(request, digits_bundle, one_thread):
     model = MODELS / "digits-dit-flow"
     subject = open_compared(digits_bundle("dit-flow"), model=model, backends=("eager",), guidance_scale=2.0)
@@ -140,6 +144,7 @@ def make_rows(name, peers, digits_bundle, **grid):
     return {row.label: row for row in compare(subject, variants, options).rows}
 
 
+@pytest.mark.extra
 def test_caches_run_below_plans(digits_bundle, one_thread):
     rows = make_rows("dit-flow", ["pab=2", "mag-cache=1", "sada=4"], digits_bundle, ratios=(0, 2), compose=True)
     assert [label for label in rows if "+" in label] == ["r = 2 + pab 2", "r = 2 + mag-cache 1"]

@@ -13,7 +13,7 @@ ABSENT = ("diffusers", "transformers", "onnx", "onnxscript", "click", "tqdm", "P
 SCRIPT = ROOT / "examples" / "serve_minimal.py"
 
 
-@pytest.mark.parametrize("kind", ["safetensors", "npz"])
+@pytest.mark.parametrize("kind", ["safetensors", pytest.param("npz", marks=pytest.mark.extra)])
 def test_serves_a_bundle(digits_bundle, open_session, tmp_path, kind):
     given = {"class_labels": torch.tensor([3, 8]), "negative.class_labels": torch.tensor([10, 10])}
     file = tmp_path / f"conditioning.{kind}"

@@ -43,6 +43,7 @@ def trained(tmp_path_factory):
     return output, read_result(done.stdout), done.stderr
 
 
+@pytest.mark.extra
 def test_loss_falls(trained):
     _, result, stderr = trained
     assert result["steps"] == 16
@@ -52,6 +53,7 @@ def test_loss_falls(trained):
     assert "loss=" in stderr
 
 
+@pytest.mark.extra
 def test_folder_loads_and_matches_the_shipped_one(trained, script):
     output, _, _ = trained
     shipped = script.EXAMPLES / "models/digits-unet-flow"
@@ -86,6 +88,7 @@ def test_shipped_models_solve_the_task_of_the_script(script, model):
     assert loss < 0.5 * measure(timestep.flip(0), labels)
 
 
+@pytest.mark.extra
 def test_batches_drop_a_tenth_of_the_labels(script):
     torch.manual_seed(0)
     sample, target, timestep, labels = next(script.draw_batches(script.Flow(), 4000))
@@ -96,6 +99,7 @@ def test_batches_drop_a_tenth_of_the_labels(script):
     assert x0.max().item() == pytest.approx(1, abs=1e-5)
 
 
+@pytest.mark.extra
 def test_same_seed_same_training(script, tmp_path):
     runs = {}
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
@@ -158,6 +162,7 @@ def test_unknown_device_is_refused_before_training(script, tmp_path):
     assert isinstance(done.exception, SystemExit)
 
 
+@pytest.mark.extra
 def test_nothing_is_left_of_a_failed_run(script, tmp_path, monkeypatch):
     def fail(*args, **kwargs):
         raise RuntimeError("disk full")

@@ -96,3 +96,9 @@ def test_sizes_are_told_in_the_terms_of_the_pipeline(rows, columns, frames, rate
 def test_a_setting_that_is_no_number_has_no_unit():
     ((moved, prompt),) = find_symbols({("x", 0): [7, 11]}, ["prompt"])[0].items()
     assert find_unit(prompt, moved, {"prompt": "a cat"}, {"prompt": "a cat on a mat"}) is prompt
+
+
+def test_a_side_that_shrinks_where_its_setting_grows_has_no_unit():
+    """As in Marigold, which scales a picture until its longer side fits."""
+    ((moved, width),) = find_symbols({("x", 0): [8, 4]}, ["width"])[0].items()
+    assert find_unit(width, moved, {"width": 64}, {"width": 128}) is width

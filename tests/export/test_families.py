@@ -9,8 +9,8 @@ from pipelines import FAMILIES
 from zeus_trt.export.agreement import BATCHES, compare, list_cases
 from zeus_trt.export.capture import capture
 
-QUICK = ("sd15", "flux", "wan")  # a UNet, an image and a video transformer; the others repeat them
-NAMES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES]
+QUICK = {"sd15": (), "flux": (), "wan": pytest.mark.extra}  # the others repeat them
+NAMES = [pytest.param(name, marks=QUICK.get(name, pytest.mark.slow)) for name in FAMILIES]
 
 
 def open_graph(path):

@@ -13,7 +13,7 @@ RTX, GPUS = "tensorrt-rtx", ("sm_89", "sm_120")
 QUICK = {("dit", "fp32"), ("wan", "fp32"), ("flux", "bf16")}  # the others repeat them with other graphs
 HALVES = [(name, precision) for name in ("sd15", "sdxl", "sd3", "flux", "wan") for precision in ("fp16", "bf16")]
 CASES = [
-    pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow, id="-".join(case))
+    pytest.param(*case, marks=pytest.mark.extra if case in QUICK else pytest.mark.slow, id="-".join(case))
     for case in [*((name, "fp32") for name in FAMILIES), *HALVES]
 ]
 OBSERVED = {  # factor of the timesteps, and how the pipeline guides

@@ -120,6 +120,7 @@ def test_an_interrupt_leaves_nothing(folder, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.extra
 def test_the_command_line_takes_pipelines(one_level, tmp_path):
     sizes = ["--size", "64x64", "--size", "128x192"]
     words = ["export", str(one_level), "-o", str(tmp_path / "bundle"), *sizes, "--steps", "10"]

@@ -83,6 +83,7 @@ def test_bare_models_too(tiny_model, tmp_path):
     assert all(1e-6 < record.relative_error < 8e-2 for record in records)
 
 
+@pytest.mark.extra
 def test_overflow_is_named_with_the_blocks_that_help(hot, tmp_path):
     with pytest.raises(ZeusError) as caught:
         export_hot(hot, tmp_path / "bundle")
@@ -115,6 +116,7 @@ def test_a_kept_module_is_cast_around(hot):
     assert {parameter.dtype for parameter in hot.unet.parameters()} == {torch.float32}
 
 
+@pytest.mark.extra
 def test_nothing_is_kept_where_the_whole_model_overflows(tmp_path):
     pipeline = make()
     with torch.no_grad():

@@ -40,7 +40,12 @@ class Net(torch.nn.Module):
         return self.function(sample, timestep)
 
 
-@pytest.mark.parametrize("form", FORMS)
+QUICK = ("half a size", "a number", "a tensor by a size", "integers")
+
+
+@pytest.mark.parametrize(
+    "form", [form if form in QUICK else pytest.param(form, marks=pytest.mark.extra) for form in FORMS]
+)
 def test_the_graph_is_the_function(form, tmp_path):
     net, dynamic = Net(FORMS[form]), torch.export.Dim.DYNAMIC
     examples = torch.randn(2, 3, 5), torch.randn(2, 1)

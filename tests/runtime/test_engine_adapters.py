@@ -40,7 +40,7 @@ def ask(pipeline):
     ).images  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=["exported", "stored"])
+@pytest.fixture(scope="module", params=[pytest.param("exported", marks=pytest.mark.extra), "stored"])
 def bundle(request, cached_bundle, family_bundle, tmp_path_factory):
     """A bundle that was exported with the adapter active, and one without it that has the adapter beside its graph."""
 
