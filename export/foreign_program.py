@@ -66,7 +66,7 @@ class FlatProgram(torch.nn.Module):
 
     def forward(self, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """All tensors that the program returns, in their order."""
-        flat = list(self._constants)
+        flat: list[Any] = list(self._constants)
         for place, value in zip(self._places, values, strict=True):
             flat[place] = value
         for place, axis, step, offset in self._steps:
@@ -135,14 +135,15 @@ def _load(path: Path) -> ExportedProgram:
             models = {found[1]: name for name in archive.namelist() if (found := _MODELS.fullmatch(name))}
             if len(models) != 1:
                 raise ValueError(f"it has {len(models)} programs")
-            text = archive.read(*models.values()).decode()
+            [(model, name)] = models.items()
+            text = archive.read(name).decode()
         for module in {found[1] for found in _CLASSES.finditer(text)}:
             with suppress(ImportError):  # torch knows the classes of what it takes and returns once they are imported
                 importlib.import_module(module)
         with quiet():
             from torch.export.pt2_archive._package import load_pt2  # torch.export.load keeps the cause to its log
 
-            program = load_pt2(path).exported_programs[next(iter(models))]
+            program = load_pt2(path).exported_programs[model]
             return move_to_device_pass(program, "cpu")
     except Exception as error:  # zipfile, json, pickle and torch each raise their own
         raise ZeusError(
