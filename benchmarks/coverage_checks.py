@@ -7,13 +7,15 @@ import inspect
 import itertools
 import math
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import coverage_components as components
+import coverage_doubles as doubles
 import numpy as np
 import torch
+from coverage_arguments import ARGUMENTS, BESIDE, OF_PIPELINE, SIZE
 from torch.utils import _pytree as pytree
 
 from zeus_trt.errors import ZeusError
@@ -23,34 +25,13 @@ from zeus_trt.runtime import accelerate
 from zeus_trt.runtime.pipelines.denoisers import find_denoisers
 
 STEPS = 8
-SIZE = 64
 MOST_BUILDS = 10
-ARGUMENTS: Mapping[str, Any] = {
-    "action": "w-80",
-    "audio_modality_scale": 1.0,
-    "audio_stg_scale": 0.0,
-    "clip_skip": None,
-    "gligen_boxes": [[0.1, 0.1, 0.6, 0.6]],
-    "gligen_phrases": ["a cat"],
-    "intermediate_timesteps": None,
-    "intrinsics": [64.0, 64.0, 32.0, 32.0],
-    "mask_end_seconds": 2.0,
-    "mask_start_seconds": 1.0,
-    "modality_scale": 1.0,
-    "overlap_history": 5,
-    "stg_scale": 0.0,
-    "t0": 1,
-    "t1": 2,
-    "token_indices": [2],
-}
-"""Values of arguments that cannot be made up from their names and kinds alone, or that stand in the way."""
-BESIDE: Mapping[str, Mapping[str, Any]] = {"ControlNetUnionModel": {"control_mode": 0}}
-"""Further ones, for pipelines with a component of a class."""
 
 
 def check(cls: type, stages: list[str], folder: Path) -> Iterator[dict[str, Any]]:
     """What works so far, after each stage."""
     found: dict[str, Any] = {}
+    doubles.stand_for_torchvision()
     try:
         yield found
         pipeline, settings, unseen = _build(cls)
@@ -150,7 +131,9 @@ def _choose_settings(pipeline: Any) -> Any:
     takes = inspect.signature(pipeline.__call__).parameters
     parts = getattr(pipeline, "components", {}).values()
     beside = [value for part in parts for value in BESIDE.get(type(part).__name__, {}).items()]
-    arguments = {name: value for name, value in [*ARGUMENTS.items(), *beside] if name in takes}
+    own = OF_PIPELINE.get(type(pipeline).__name__, {})
+    own = own(pipeline) if callable(own) else own
+    arguments = {name: value for name, value in [*ARGUMENTS.items(), *beside] if name in takes} | own
     try:
         return choose_settings(pipeline, [(SIZE, SIZE)], arguments)
     except ZeusError as error:
@@ -162,7 +145,7 @@ def _choose_settings(pipeline: Any) -> Any:
 def _run(pipeline: Any, call: Any, base: dict[str, Any]) -> list[Any]:
     torch.manual_seed(0)
     np.random.seed(0)
-    out = call(pipeline, **copy.deepcopy(base))
+    out = copy.deepcopy(call)(pipeline, **copy.deepcopy(base))
     return [_to_tensor(leaf) for leaf in pytree.tree_leaves(_open(out))]
 
 

@@ -47,7 +47,7 @@ MODELS: Mapping[str, Any] = {
     "AutoencoderKLHunyuanImage": dict(block_out_channels=(32, 32, 32, 32), spatial_compression_ratio=8,
         sample_size=64,
                                       latent_channels=LATENT, in_channels=3, out_channels=3),
-    "AutoencoderKLHunyuanImageRefiner": dict(block_out_channels=(32, 32, 32, 32), latent_channels=LATENT),
+    "AutoencoderKLHunyuanImageRefiner": dict(block_out_channels=(32,) * 5, latent_channels=LATENT),
     "AutoencoderKLHunyuanVideo15": dict(block_out_channels=(8, 8, 8, 8, 8)),
     "AutoencoderTiny": dict(encoder_block_out_channels=(8,) * 4, decoder_block_out_channels=(8,) * 4),
     "AutoencoderKLMagvit": dict(
@@ -109,5 +109,6 @@ MODELS: Mapping[str, Any] = {
     **sounds.MODELS,
     "ReduxImageEncoder": dict(redux_dim=WIDTH, txt_in_features=WIDTH),
     "BriaFibo2Transformer2DModel": dict(dim=32, axes_dims=(4, 6, 6), axes_lens=(2048, 64, 64), in_channels=4,
+                                        cap_feat_dim=3 * WIDTH,
                                         injection_layer_ids=(0,), perceiver_num_layers=1),
 }  # fmt: skip

@@ -10,22 +10,34 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import coverage_doubles as doubles
 import coverage_texts as texts
 import diffusers
 import torch
 from coverage_models import MODELS, SIZES
 
 SCHEDULERS: Mapping[str, Mapping[str, Any]] = {
+    "decoder_scheduler": dict(variance_type="learned_range"), "prior_scheduler": dict(prediction_type="sample"),
     "AmusedScheduler": dict(mask_token_id=31), "VQDiffusionScheduler": dict(num_vec_classes=17),
     "UniPCMultistepScheduler": dict(prediction_type="flow_prediction", use_flow_sigmas=True),
 }  # fmt: skip
+"""Configs of schedulers, by class or by the name of the component."""
 
 
-WRONG_HINTS: Mapping[tuple[str, str], str] = {
-    ("SanaSprintImg2ImgPipeline", "scheduler"): "SCMScheduler", ("SanaSprintPipeline", "scheduler"): "SCMScheduler",
-    ("StableDiffusionParadigmsPipeline", "scheduler"): "DDIMParallelScheduler",
+_SDE = dict(algorithm_type="sde-dpmsolver++", solver_order=2)
+OWN_SCHEDULERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "Cosmos2TextToImagePipeline": ("FlowMatchEulerDiscreteScheduler", dict(use_karras_sigmas=True)),
+    "Cosmos2VideoToWorldPipeline": ("FlowMatchEulerDiscreteScheduler", dict(use_karras_sigmas=True)),
+    "CycleDiffusionPipeline": ("DDIMScheduler", dict(set_alpha_to_one=False, clip_sample=False)),
+    "DanceDiffusionPipeline": ("IPNDMScheduler", {}),
+    "HeliosPipeline": ("HeliosScheduler", dict(stages=1)),
+    "HeliosPyramidPipeline": ("HeliosScheduler", dict(gamma=0.3)),
+    "LEditsPPPipelineStableDiffusion": ("DPMSolverMultistepScheduler", _SDE),
+    "LEditsPPPipelineStableDiffusionXL": ("DPMSolverMultistepScheduler", _SDE),
+    "SanaSprintImg2ImgPipeline": ("SCMScheduler", {}), "SanaSprintPipeline": ("SCMScheduler", {}),
+    "StableDiffusionParadigmsPipeline": ("DDIMParallelScheduler", {}),
 }  # fmt: skip
-"""Classes of components where a pipeline's annotation names one that does not work in it."""
+"""Schedulers of pipelines whose annotation names one that does not work in them."""
 
 ARGUMENTS: Mapping[str, Any] = {
     "default_denoising_steps": 8, "default_processing_resolution": 64, "latent_dim_scale": 8.0, "resolution": 64,
@@ -37,16 +49,16 @@ def list_builders(cls: type) -> Iterator[Callable[[], Any]]:
     """Ways to build a pipeline of a class, of other networks each; the weights are the same every time."""
     hints = typing.get_type_hints(cls.__init__)
     parameters = [p for p in inspect.signature(cls.__init__).parameters.values() if p.name != "self"]
-    wrong = {
-        part: getattr(diffusers, kind) for (pipeline, part), kind in WRONG_HINTS.items() if pipeline == cls.__name__
-    }
-    options = {p.name: _list_classes(wrong.get(p.name, hints.get(p.name))) or [None] for p in parameters}
+    options = {p.name: _list_classes(hints.get(p.name)) or [None] for p in parameters}
     kinds = {name: found[0] for name, found in options.items()}
     choices = [
         [make for kind in options[p.name] for make in _list_builders(p, {**kinds, p.name: kind})] for p in parameters
     ]
     for chosen in filter(_agree, itertools.product(*choices)):
         makers = {p.name: make for p, make in zip(parameters, chosen, strict=True) if make is not _leave_out}
+        if cls.__name__ in OWN_SCHEDULERS:
+            kind, config = OWN_SCHEDULERS[cls.__name__]
+            makers["scheduler"] = functools.partial(getattr(diffusers, kind), **config)
         yield functools.partial(_build, cls, makers)
 
 
@@ -64,19 +76,6 @@ def _build(cls: type, makers: Mapping[str, Callable[[], Any]]) -> Any:
             _spread(part.eval())
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
-
-
-class Passing:
-    """A double of a safety checker that lets everything pass; the real one is not a part of diffusers."""
-
-    def to(self, *where: Any) -> "Passing":
-        return self
-
-    def check_text_safety(self, prompt: str) -> bool:
-        return True
-
-    def check_video_safety(self, video: Any) -> Any:
-        return video
 
 
 def _leave_out() -> None:
@@ -103,7 +102,7 @@ def _list_builders(parameter: inspect.Parameter, kinds: Mapping[str, Any]) -> It
     elif name == "scheduler" and kind is None:
         yield diffusers.FlowMatchEulerDiscreteScheduler
     elif name == "safety_checker" and "Cosmos" in getattr(kind, "__name__", ""):
-        yield Passing
+        yield doubles.Passing
     elif name in ("safety_checker", "watermarker"):
         yield lambda: None
     elif name in ARGUMENTS:
@@ -113,7 +112,7 @@ def _list_builders(parameter: inspect.Parameter, kinds: Mapping[str, Any]) -> It
     elif not isinstance(kind, type):
         yield _leave_out if parameter.default is not inspect.Parameter.empty else lambda: None
     elif "chedul" in kind.__name__:
-        yield lambda: _build_scheduler(kind, "transformer" in kinds)
+        yield lambda: _build_scheduler(kind, name, "transformer" in kinds)
     elif kind.__module__.startswith("transformers") or hasattr(kind, "config_class"):
         yield lambda: texts.build(kind, kinds.get("transformer"))
     elif hasattr(kind, "config_name") and issubclass(kind, torch.nn.Module):
@@ -140,11 +139,11 @@ def build_model(kind: type, config: Mapping[str, Any]) -> Any:
     return kind(**{**small, **config})
 
 
-def _build_scheduler(kind: Any, has_transformer: bool) -> Any:
+def _build_scheduler(kind: Any, part: str, has_transformer: bool) -> Any:
     name = "DDIMScheduler" if kind.__name__ == "KarrasDiffusionSchedulers" else kind.__name__
     if name == "SchedulerMixin":
         name = "FlowMatchEulerDiscreteScheduler" if has_transformer else "DDIMScheduler"
-    return getattr(diffusers, name)(**SCHEDULERS.get(name, {}))
+    return getattr(diffusers, name)(**SCHEDULERS.get(name, {}), **SCHEDULERS.get(part, {}))
 
 
 def _spread(module: torch.nn.Module) -> None:

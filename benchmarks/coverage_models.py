@@ -1,4 +1,4 @@
-"""Sizes of tiny networks, by the class of the component: UNets, transformers, ControlNets.
+"""Sizes of tiny networks, by the class of the component: transformers and their ControlNets.
 
 A size is small by the name of its parameter (``SIZES``); a class that needs more has a row in ``MODELS``. Where
 pipelines need different networks of one class, such as an inpainting denoiser, the row holds alternatives.
@@ -6,13 +6,12 @@ pipelines need different networks of one class, such as an inpainting denoiser, 
 
 # ruff: noqa: C408  (a config reads better as keywords)
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
 import coverage_codecs as codecs
 import coverage_texts as texts
-import diffusers
+import coverage_unets as unets
 from coverage_texts import LATENT, WIDTH
 
 SIZES: Mapping[str, Any] = {
@@ -34,15 +33,6 @@ SIZES: Mapping[str, Any] = {
 }  # fmt: skip
 """Values by the name of a parameter; only for parameters that a class has, and whose default is no None."""
 
-_UNET = dict(
-    sample_size=8, block_out_channels=(8, 16), attention_head_dim=2,
-    down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"), up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"),
-)  # fmt: skip
-
-_UNET_XL = dict(
-    _UNET, cross_attention_dim=2 * WIDTH, addition_embed_type="text_time", addition_time_embed_dim=8,
-    projection_class_embeddings_input_dim=6 * 8 + WIDTH, use_linear_projection=True,
-)  # fmt: skip
 _VAE = dict(
     block_out_channels=(8,) * 4, down_block_types=("DownEncoderBlock2D",) * 4,
         up_block_types=("UpDecoderBlock2D",) * 4,
@@ -56,50 +46,6 @@ _Z_CONTROL = dict(dim=32, control_in_dim=LATENT, control_layers_places=[0, 1], c
 _PACKED = dict(in_channels=4 * LATENT, out_channels=None)
 
 
-def _unets(beside: Mapping[str, Any]) -> list[dict[str, Any]]:
-    if getattr(beside.get("controlnet"), "__name__", "") == "ControlNetXSAdapter":
-        return [dict(_unet_of(beside), layers_per_block=2, use_linear_projection=True)]  # as the adapter has
-    if "text_encoder_2" in beside:
-        return [_UNET_XL, dict(_UNET_XL, in_channels=2 * LATENT), dict(_UNET_XL, time_cond_proj_dim=16)]
-    simple = dict(_UNET, down_block_types=("ResnetDownsampleBlock2D", "SimpleCrossAttnDownBlock2D"), up_block_types=(
-        "SimpleCrossAttnUpBlock2D", "ResnetUpsampleBlock2D"), mid_block_type="UNetMidBlock2DSimpleCrossAttn",
-        attention_head_dim=4, resnet_time_scale_shift="scale_shift", out_channels=2 * LATENT)  # fmt: skip
-    pixels = dict(simple, in_channels=3, out_channels=6, encoder_hid_dim=WIDTH, encoder_hid_dim_type="text_proj")
-    kandinsky2 = dict(
-        simple,
-        encoder_hid_dim=WIDTH,
-        encoder_hid_dim_type="image_proj",
-        addition_embed_type="image",
-        cross_attention_dim=WIDTH,
-    )
-    if "movq" in beside:
-        both = dict(
-            simple, encoder_hid_dim=WIDTH, encoder_hid_dim_type="text_image_proj", addition_embed_type="text_image"
-        )
-        hint = dict(kandinsky2, addition_embed_type="image_hint", in_channels=2 * LATENT)
-        return [kandinsky2, both, dict(kandinsky2, in_channels=9), dict(both, in_channels=9), hint]
-    if "watermarker" in beside and "low_res_scheduler" not in beside:
-        return [pixels, dict(pixels, in_channels=6, class_embed_type="timestep")]
-    if "image_noising_scheduler" in beside:
-        return [dict(_UNET, class_embed_type="projection", projection_class_embeddings_input_dim=2 * WIDTH)]
-    if "low_res_scheduler" in beside:
-        return [dict(_UNET, in_channels=LATENT + 3, num_class_embeds=1000)]
-    if "vocoder" in beside:
-        return [dict(_UNET, class_embed_type="simple_projection", projection_class_embeddings_input_dim=WIDTH,
-                     class_embeddings_concat=True, cross_attention_dim=(8, 16))]  # fmt: skip
-    return [
-        _UNET, dict(_UNET, in_channels=9), dict(_UNET, in_channels=2 * LATENT), dict(_UNET, in_channels=5),
-        dict(_UNET, time_cond_proj_dim=16),
-        dict(_UNET, in_channels=2 * LATENT, out_channels=2 * LATENT + 1, time_cond_proj_dim=16),
-        dict(_UNET, attention_type="gated"), dict(_UNET, attention_type="gated-text-image"),
-        dict(_UNET, in_channels=2 * LATENT, out_channels=LATENT + 1, time_cond_proj_dim=128 + WIDTH),
-    ]  # fmt: skip
-
-
-_PIXELS = dict(
-    sample_size=16, block_out_channels=(8, 16), attention_head_dim=4, in_channels=3, out_channels=3,
-    down_block_types=("DownBlock2D", "AttnDownBlock2D"), up_block_types=("AttnUpBlock2D", "UpBlock2D"),
-)  # fmt: skip
 _WAN = [
     dict(attention_head_dim=12), dict(attention_head_dim=12, in_channels=2 * LATENT + 4),
     dict(attention_head_dim=12, in_channels=2 * LATENT + 4, image_dim=WIDTH, added_kv_proj_dim=24),
@@ -119,37 +65,14 @@ def _vae_of(beside: Mapping[str, Any]) -> Any:
     return [vae, dict(vae, in_channels=6, out_channels=6)] if "unet" in beside else vae
 
 
-def _unet_of(beside: Mapping[str, Any]) -> dict[str, Any]:
-    return _UNET_XL if "text_encoder_2" in beside else _UNET
-
-
-def _share(config: Mapping[str, Any], kind: type) -> dict[str, Any]:
-    """What of a UNet's config its ControlNet has too."""
-    shared = {name: value for name, value in config.items() if name in inspect.signature(kind.__init__).parameters}
-    return {**shared, "conditioning_embedding_out_channels": (4, 4, 4, 8)}
-
+_LTX2 = dict(
+    cross_attention_dim=32, audio_in_channels=4, audio_out_channels=4, audio_num_attention_heads=2,
+    audio_attention_head_dim=8, audio_cross_attention_dim=16, rope_double_precision=False, rope_type="split",
+)  # fmt: skip
 
 MODELS: Mapping[str, Any] = {
-    "UNet2DConditionModel": _unets,
     "AutoencoderKL": _vae_of,
-    "UNet2DModel": [dict(_PIXELS), dict(_PIXELS, in_channels=6), dict(_PIXELS, in_channels=LATENT,
-        out_channels=LATENT)],
-    "UNet1DModel": dict(sample_size=256, sample_rate=16000, in_channels=2, out_channels=2, extra_in_channels=16,
-                        block_out_channels=(8, 8, 8), norm_num_groups=4),
     "VQModel": [dict(_VQ, vq_embed_dim=LATENT), dict(_VQ, latent_channels=3, vq_embed_dim=3)],
-    "ControlNetModel": lambda beside: _share(_unet_of(beside), diffusers.ControlNetModel),
-    "ControlNetUnionModel": lambda beside: _share(_unet_of(beside), diffusers.ControlNetUnionModel)
-        | dict(num_trans_channel=8, num_proj_channel=8, num_trans_head=2),
-    "SparseControlNetModel": dict(
-        block_out_channels=(8, 16), down_block_types=("CrossAttnDownBlockMotion", "DownBlockMotion"),
-            attention_head_dim=2,
-        motion_num_attention_heads=2, conditioning_channels=3, use_simplified_condition_embedding=False,
-        concat_conditioning_mask=False),
-    "ControlNetXSAdapter": lambda beside: dict(
-        block_out_channels=(4, 8), num_attention_heads=2, base_block_out_channels=(8, 16),
-        conditioning_embedding_out_channels=(4, 4, 4, 8), time_embedding_mix=0.5, learn_time_embedding=True,
-        down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
-        cross_attention_dim=_unet_of(beside).get("cross_attention_dim", WIDTH)),
     "MotionAdapter": dict(block_out_channels=(8, 16), motion_num_attention_heads=2, motion_norm_num_groups=4,
                           motion_layers_per_block=1),
     "T2IAdapter": dict(channels=[8, 16], num_res_blocks=1, downscale_factor=8, in_channels=3),
@@ -227,7 +150,7 @@ MODELS: Mapping[str, Any] = {
             task_type="i2v")],
     "HunyuanImageTransformer2DModel": [
         dict(text_embed_2_dim=WIDTH, rope_axes_dim=(8, 8), patch_size=(1, 1)),
-        dict(in_channels=2 * LATENT, patch_size=(1, 1, 1), rope_axes_dim=(4, 6, 6))],
+        dict(in_channels=4 * LATENT, out_channels=2 * LATENT, patch_size=(1, 1, 1), rope_axes_dim=(4, 6, 6))],
     "MochiTransformer3DModel": dict(in_channels=12, out_channels=None, max_sequence_length=16),
     "MotifVideoTransformer3DModel": [dict(in_channels=2 * LATENT + 1, rope_axes_dim=(4, 6, 6)),
         dict(in_channels=2 * LATENT + 1, rope_axes_dim=(4, 6, 6), image_embed_dim=WIDTH)],
@@ -242,13 +165,17 @@ MODELS: Mapping[str, Any] = {
     "PRXTransformer2DModel": [dict(hidden_size=32, num_heads=2, depth=1, axes_dim=[8, 8]),
                               dict(hidden_size=32, num_heads=2, depth=1, axes_dim=[8, 8], in_channels=3,
                                   bottleneck_size=8)],
+    "CosmosControlNetModel": dict(n_controlnet_blocks=2, in_channels=LATENT + 2, latent_channels=LATENT + 2,
+        model_channels=32, max_size=(8, 32, 32), encoder_hidden_states_channels=WIDTH, use_crossattn_projection=True,
+        crossattn_proj_in_channels=2 * WIDTH),
     "CosmosTransformer3DModel": [dict(max_size=(8, 32, 32), encoder_hidden_states_channels=WIDTH),
         dict(max_size=(8, 32, 32), in_channels=LATENT + 1), dict(max_size=(8, 32, 32), in_channels=LATENT + 1,
-        use_crossattn_projection=True, crossattn_proj_in_channels=2 * WIDTH, encoder_hidden_states_channels=WIDTH)],
+        use_crossattn_projection=True, crossattn_proj_in_channels=2 * WIDTH, encoder_hidden_states_channels=WIDTH,
+        controlnet_block_every_n=1)],
+    "Cosmos3OmniTransformer": dict(hidden_size=32, head_dim=16, num_hidden_layers=2, num_key_value_heads=2,
+        latent_channel=LATENT, patch_latent_dim=4 * LATENT, rope_axes_dim=(3, 3, 2), vocab_size=256),
     "LTXVideoTransformer3DModel": dict(attention_head_dim=16, cross_attention_dim=32),
-    "LTX2VideoTransformer3DModel": dict(
-        cross_attention_dim=32, audio_in_channels=4, audio_out_channels=4, audio_num_attention_heads=2,
-        audio_attention_head_dim=8, audio_cross_attention_dim=16, rope_double_precision=False, rope_type="split"),
+    "LTX2VideoTransformer3DModel": [_LTX2, dict(_LTX2, use_keyframes_abs_pos_embedding=True)],
     "Kandinsky3UNet": dict(time_embedding_dim=16, groups=2, attention_head_dim=4, block_out_channels=(8, 16),
         layers_per_block=3),
     "Kandinsky5Transformer3DModel": [dict(_KANDINSKY), dict(_KANDINSKY, visual_cond=True)],
@@ -261,22 +188,11 @@ MODELS: Mapping[str, Any] = {
         pad_token_id=0,
         rope_scaling={"long_factor": list(range(1, 9)), "short_factor": list(range(1, 9))}),
     "AuraFlowTransformer2DModel": dict(sample_size=8, attention_head_dim=16, caption_projection_dim=32),
-    "AudioLDM2UNet2DConditionModel": dict(_UNET, cross_attention_dim=(WIDTH, WIDTH)),
     "AudioLDM2ProjectionModel": dict(text_encoder_dim=WIDTH, text_encoder_1_dim=WIDTH, langauge_model_dim=WIDTH),
     "StableAudioDiTModel": dict(sample_size=16, num_key_value_attention_heads=2, time_proj_dim=8,
                                 global_states_input_dim=2 * WIDTH, cross_attention_input_dim=WIDTH),
     "StableAudioProjectionModel": dict(text_encoder_dim=WIDTH, conditioning_dim=WIDTH, min_value=0, max_value=512),
-    "UNet3DConditionModel": dict(
-        sample_size=8, block_out_channels=(8, 16), attention_head_dim=4,
-        down_block_types=("CrossAttnDownBlock3D", "DownBlock3D"), up_block_types=("UpBlock3D", "CrossAttnUpBlock3D")),
-    "I2VGenXLUNet": dict(
-        sample_size=8, block_out_channels=(8, 16), attention_head_dim=4,
-        down_block_types=("CrossAttnDownBlock3D", "DownBlock3D"), up_block_types=("UpBlock3D", "CrossAttnUpBlock3D")),
-    "UNetSpatioTemporalConditionModel": dict(
-        sample_size=8, block_out_channels=(32, 32), num_attention_heads=(2, 2), in_channels=2 * LATENT, num_frames=9,
-        addition_time_embed_dim=8, projection_class_embeddings_input_dim=24,
-        down_block_types=("CrossAttnDownBlockSpatioTemporal", "DownBlockSpatioTemporal"),
-        up_block_types=("UpBlockSpatioTemporal", "CrossAttnUpBlockSpatioTemporal")),
     **codecs.MODELS,
+    **unets.MODELS,
 }  # fmt: skip
 """By class: a config, alternatives, or a function that makes them of the classes beside it in the pipeline."""

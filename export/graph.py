@@ -14,6 +14,8 @@ import torch
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.chunks import slice_chunks
 from zeus_trt.export.complex_numbers import make_real
+from zeus_trt.export.quotients import round_down
+from zeus_trt.export.tables import compute_tables
 from zeus_trt.export.translations import TRANSLATIONS
 from zeus_trt.runtime.bundle.precision import METADATA as PRECISION
 from zeus_trt.runtime.bundle.size_rules import METADATA, SizeRules
@@ -47,7 +49,9 @@ def write_graph(
     """
     with quiet():
         program = make_real(program)
+        compute_tables(program)
         slice_chunks(program)
+        round_down(program)
         try:
             exported = torch.onnx.export(
                 program, dynamo=True, input_names=list(inputs), output_names=list(outputs), opset_version=OPSET,

@@ -1,6 +1,6 @@
 """How sizes are tied for tracing, and the rules that tracing finds for them."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Protocol
@@ -82,7 +82,9 @@ def _name_guards(
         if condition == sympy.true or not condition.free_symbols & {*names.values()}:
             continue  # a condition on data alone, such as how many tokens are masked, says nothing of sizes
         if strange := condition.free_symbols - {*names.values()}:
-            if _compares_shapes(condition) or _read_bounds(condition.free_symbols, ranges).implies(condition):
+            if _compares_shapes(condition) or _bounds_part(condition, strange):
+                continue
+            if _read_bounds(condition.free_symbols, ranges).implies(condition):
                 continue
             raise _refuse(guard, f"{condition}, where {min(map(str, strange))} is no size of an input")
         for part in sympy.And.make_args(condition):
@@ -93,6 +95,11 @@ def _name_guards(
 def _compares_shapes(condition: sympy.Basic) -> bool:
     """Whether it says that two shapes agree: an operator of the graph fails where they do not."""
     return all(isinstance(part, sympy.Eq) for part in sympy.Or.make_args(condition))
+
+
+def _bounds_part(condition: sympy.Basic, data: Collection[sympy.Symbol]) -> bool:
+    """Whether it says that data ask for no more than there is: a graph's slices end there as Python's do."""
+    return isinstance(condition, sympy.LessThan) and condition.lhs in data
 
 
 def _read_bounds(symbols: Iterable[sympy.Symbol], ranges: Mapping[sympy.Symbol, Any]) -> Bounds:

@@ -38,6 +38,7 @@ from zeus_trt.runtime.pipelines.arguments import list_parameters
 SEED = "content_seed"
 """A setting of every ``PipelineCall``: which content is made."""
 DETAIL = "prompt_detail"
+UNEVEN = "detail_of_the_last_prompt"
 """A setting of every ``PipelineCall``: words that are appended to its prompts, which makes them longer."""
 _MOST_GUESSES = 4
 PER_PROMPT = ("num_images_per_prompt", "num_videos_per_prompt", "num_waveforms_per_prompt")
@@ -80,11 +81,15 @@ class PipelineCall:
         passed = {name: copy.copy(value) for name, value in setting.items() if name in takes}
         if DETAIL in setting:
             passed["prompt"] = _append(passed["prompt"], setting[DETAIL])
+        if UNEVEN in setting:
+            passed["prompt"] = [*passed["prompt"][:-1], f"{passed['prompt'][-1]} {setting[UNEVEN]}"]
         if "num_inference_steps" in takes:
             passed["num_inference_steps"] = steps = _count_steps(takes, self.given)
             passed |= _cut_schedules(takes, steps)
         if "max_area" in takes:
             passed["max_area"] = size.height * size.width  # FLUX Kontext takes the sizes for an aspect ratio alone
+        if isinstance(passed.get("prompt"), str):  # pipelines compare the types of their prompts
+            made |= {name: made[name][0] for name, kind in self.kinds.items() if kind == WORDS}
         given = {name: _fit(name, value, size, self.form) for name, value in self.given.items()}
         return pipeline(**{**passed, **made, **given})
 

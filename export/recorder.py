@@ -13,10 +13,10 @@ from torch.utils import _pytree as pytree
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.shape_probe import ShapeProbe
 from zeus_trt.runtime.pipelines.arguments import bind, is_modular
-from zeus_trt.runtime.pipelines.denoisers import check_single, find_denoisers
+from zeus_trt.runtime.pipelines.denoisers import check_single, find_denoisers, list_parts
 from zeus_trt.runtime.pipelines.proxy import Proxy
 from zeus_trt.runtime.pipelines.side_effects import unwrap
-from zeus_trt.runtime.pipelines.stand_in import is_stand_in
+from zeus_trt.runtime.pipelines.stand_in import is_scheduler, is_stand_in
 
 STEPS = 3
 
@@ -81,8 +81,8 @@ class Probing(Proxy):
                     self._pipeline.maybe_free_model_hooks()  # a pipeline's own last act
 
     def replaces(self, name: str, part: Any) -> bool:
-        """The given modules, and the pipeline's scheduler."""
-        return name == "scheduler" or any(part is one for one in self._parts.values())
+        """The given modules, and every scheduler."""
+        return is_scheduler(part) or any(part is one for one in self._parts.values())
 
     def bind(self, module: torch.nn.Module, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The arguments of a call by their names in ``forward``."""
@@ -194,9 +194,9 @@ def find_denoiser(pipeline: Any, component: str) -> torch.nn.Module:
     """The pipeline's component of that name.
 
     Raises:
-        ZeusError: The component is missing or not a module, or the pipeline has no scheduler.
+        ZeusError: The component is missing or not a module, or the pipeline has not one ``scheduler``.
     """
-    check_pipeline(pipeline)
+    check_solver(pipeline)
     modules = list_modules(pipeline)
     if component not in modules:
         raise ZeusError(
@@ -212,7 +212,7 @@ def list_modules(pipeline: Any) -> dict[str, torch.nn.Module]:
 
 
 def check_pipeline(pipeline: Any) -> None:
-    """Refuses anything but a plain diffusers pipeline with one loop.
+    """Refuses anything but a plain diffusers pipeline with a loop.
 
     Raises:
         ZeusError: It has no scheduler, is made of other pipelines, or is accelerated.
@@ -221,9 +221,23 @@ def check_pipeline(pipeline: Any) -> None:
     if is_stand_in(pipeline):
         raise ZeusError(f"pipeline: got a {kind} that is accelerated; expected what it was made of. Export that.")
     check_single(pipeline, "Export")
-    components = getattr(pipeline, "components", None)
-    if not isinstance(components, dict) or components.get("scheduler") is None:
+    if not any(map(is_scheduler, list_parts(pipeline).values())):
         raise ZeusError(
             f"pipeline: got a {kind}; expected a diffusers pipeline with a scheduler. "
             "Load one with DiffusionPipeline.from_pretrained()."
+        )
+
+
+def check_solver(pipeline: Any) -> None:
+    """Refuses what ``check_pipeline`` does, and a pipeline whose loops have a scheduler each.
+
+    Raises:
+        ZeusError: It is one of these.
+    """
+    check_pipeline(pipeline)
+    if getattr(pipeline, "scheduler", None) is None:
+        names = ", ".join(name for name, part in list_parts(pipeline).items() if is_scheduler(part))
+        raise ZeusError(
+            f"pipeline: got a {type(pipeline).__name__} with {names}; expected one named scheduler, as a bundle has "
+            "one solver. Accelerate the pipeline without an engine."
         )

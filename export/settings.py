@@ -9,7 +9,16 @@ from typing import Any
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.arguments import OTHER_PROMPT, PROMPT
 from zeus_trt.export.labels import count_labels
-from zeus_trt.export.pipeline_call import DETAIL, PER_PROMPT, SEED, MissingArgument, PipelineCall, find_call, runs
+from zeus_trt.export.pipeline_call import (
+    DETAIL,
+    PER_PROMPT,
+    SEED,
+    UNEVEN,
+    MissingArgument,
+    PipelineCall,
+    find_call,
+    runs,
+)
 from zeus_trt.export.recorder import check_pipeline
 from zeus_trt.export.runs import Settings
 from zeus_trt.runtime.pipelines.arguments import list_parameters
@@ -78,7 +87,7 @@ def choose_settings(
         unseen.append({**last, DETAIL: _DETAILS[1]})
     varied = _keep_what_runs(pipeline, call, base, varied, ("height", "width") if sizes[1:] else ())
     unseen = _restrict(unseen, varied)
-    return Settings(base, varied, _choose_content(base), call), tuple(unseen)
+    return Settings(base, varied, _choose_content(base), call, _choose_uneven(pipeline, call, base)), tuple(unseen)
 
 
 def fix_text(settings: Settings, unseen: Sequence[Mapping[str, Any]]) -> tuple[Settings, tuple[dict[str, Any], ...]]:
@@ -219,6 +228,13 @@ def _choose_content(base: Mapping[str, Any]) -> dict[str, Any]:
     if prompt is None:
         return {} if "class_labels" in base else {SEED: 1}
     return {SEED: 1, "prompt": [OTHER_PROMPT] * len(prompt) if isinstance(prompt, list) else OTHER_PROMPT}
+
+
+def _choose_uneven(pipeline: Any, call: PipelineCall, base: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes the prompts differ in length; nothing where there is one, or where the pipeline refuses it."""
+    prompt, uneven = base.get("prompt"), {UNEVEN: _DETAILS[0]}
+    several = isinstance(prompt, list) and len(prompt) > 1 and _is_text(prompt)
+    return uneven if several and runs(pipeline, call, {**base, **uneven}) else {}
 
 
 def _list_default_sizes(pipeline: Any, step: int) -> list[tuple[int, int]]:

@@ -1,10 +1,17 @@
 """Arguments that follow others: the output that a pipeline returns, and values per step."""
 
+import diffusers
 import pytest
+import torch
 from test_settings import make_pipeline
+from tiny_unets import tiny_unet
 
+from zeus_trt.errors import ZeusError
+from zeus_trt.export.capture import capture
+from zeus_trt.export.denoisers import watch
 from zeus_trt.export.pipeline_call import MissingArgument, PipelineCall
 from zeus_trt.export.settings import choose_settings
+from zeus_trt.runtime import accelerate
 
 tried = set()
 
@@ -36,6 +43,44 @@ def of_negative_prompt(self, prompt, negative_prompt=None, height=64, width=64, 
 
 def test_a_pipeline_that_does_not_read_none_gets_a_negative_prompt():
     assert choose_settings(make_pipeline(of_negative_prompt))[0].run.kinds == {"negative_prompt": "words"}
+
+
+def of_one_kind_of_prompt(self, prompt, negative_prompt=None, height=64, width=64, num_inference_steps=3):
+    if not isinstance(prompt, str) or type(prompt) is not type(negative_prompt):
+        raise TypeError("`negative_prompt` should be the same type to `prompt`")
+    return self.paint(1, height, width)
+
+
+def test_words_are_one_string_where_the_prompt_is():
+    assert choose_settings(make_pipeline(of_one_kind_of_prompt))[0].run.kinds == {"negative_prompt": "words"}
+
+
+class Decoder(diffusers.DiffusionPipeline):
+    """A double of UnCLIP, whose schedulers have other names."""
+
+    def __init__(self, decoder, decoder_scheduler):
+        super().__init__()
+        self.register_modules(decoder=decoder, decoder_scheduler=decoder_scheduler)
+
+    @torch.no_grad()
+    def __call__(self, prompt, num_inference_steps=8):
+        self.decoder_scheduler.set_timesteps(num_inference_steps)
+        latents = torch.ones(len(prompt), 4, 8, 8)
+        for time in self.decoder_scheduler.timesteps:
+            output = self.decoder(latents, time, torch.ones(len(prompt), 7, 16))[0]
+            latents = self.decoder_scheduler.step(output, time, latents).prev_sample
+        return (latents,)
+
+
+def test_a_scheduler_of_another_name_steps_too():
+    pipeline = Decoder(tiny_unet().eval(), diffusers.DDIMScheduler())
+    settings, _ = choose_settings(pipeline)
+    assert watch(pipeline, lambda proxy: settings.run(proxy, **settings.base)).called == ["decoder"]
+    with accelerate(pipeline, ratio=2) as twin:
+        twin(["a"])
+    assert twin.report.nfe < 8
+    with pytest.raises(ZeusError, match="got a Decoder with decoder_scheduler; expected one named scheduler"):
+        capture(pipeline, settings)
 
 
 class Guided:
