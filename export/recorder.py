@@ -71,7 +71,7 @@ class Probing(Proxy):
         with torch.random.fork_rng(devices=[]), self.running(), _quiet():
             self._own["_progress_bar_config"] = {"disable": True}
             if is_modular(self._pipeline):
-                self._own["_blocks"] = _silence(self._pipeline.blocks)  # a copy
+                self._own["_blocks"] = silence(self._pipeline.blocks)  # a copy
             if seed is not None:
                 torch.manual_seed(seed)
             try:
@@ -101,11 +101,11 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _silence(blocks: Any) -> Any:
+def silence(blocks: Any) -> Any:
     """Blocks of a modular pipeline, and all in them, without progress bars."""
     blocks._progress_bar_config = {"disable": True}
     for part in getattr(blocks, "sub_blocks", {}).values():
-        _silence(part)
+        silence(part)
     return blocks
 
 

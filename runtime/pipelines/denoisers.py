@@ -62,7 +62,7 @@ def check_single(pipeline: Any, verb: str) -> None:
 
 
 def check_plain(pipeline: Any) -> None:
-    """Refuses a modular pipeline, whose call takes and returns other things than a plain one's.
+    """Refuses a modular pipeline where several runs go on at a time.
 
     Raises:
         ZeusError: It is.
@@ -70,8 +70,8 @@ def check_plain(pipeline: Any) -> None:
     if is_modular(pipeline):
         kind = type(pipeline).__name__
         raise ZeusError(
-            f"pipeline: got a {kind}, which is modular; expected one that is not. Use accelerate() and export() on it, "
-            f"or make one of its components, such as {kind.replace('Modular', '')}(**components)."
+            f"pipeline: got a {kind}, which is modular: runs of it share the state of its guider; expected one that is "
+            f"not. Make one of its components, such as {kind.replace('Modular', '')}(**components)."
         )
 
 
