@@ -54,16 +54,25 @@ def check_single(pipeline: Any, verb: str) -> None:
             f"is not modular. {verb} one that is made of its components, such as "
             f"{type(pipeline).__name__.replace('Modular', '')}(**components)."
         )
-    inner = {
-        name: part
-        for name, part in {**getattr(pipeline, "__dict__", {}), **list_parts(pipeline)}.items()
-        if callable(part) and _read_components(part) is not None
-    }
-    if inner:
+    if inner := list_pipelines(pipeline):
         raise ZeusError(
             f"pipeline: got a {type(pipeline).__name__}, made of the pipelines {', '.join(inner)}; expected one with a "
             f"loop of steps. {verb} these one by one."
         )
+
+
+def list_pipelines(pipeline: Any) -> dict[str, Any]:
+    """The whole pipelines that a pipeline is made of, by name."""
+    return {
+        name: part
+        for name, part in {**getattr(pipeline, "__dict__", {}), **list_parts(pipeline)}.items()
+        if callable(part) and _read_components(part) is not None
+    }
+
+
+def has_scheduler(pipeline: Any) -> bool:
+    """Whether a pipeline has a part that sets timesteps and takes steps."""
+    return any(map(is_scheduler, list_parts(pipeline).values()))
 
 
 def _read_components(pipeline: Any) -> dict[str, Any] | None:
