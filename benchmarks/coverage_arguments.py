@@ -79,6 +79,8 @@ OF_PIPELINE: Mapping[str, Mapping[str, Any] | Callable[[Any], Mapping[str, Any]]
     "StableDiffusionDiffEditPipeline": _invert_to_latents,
     "VisualClozeGenerationPipeline": _CLOZE,
     "VisualClozePipeline": {**_CLOZE, "upsampling_height": SIZE, "upsampling_width": SIZE},
+    "StableCascadeCombinedPipeline": {"height": 96, "width": 96},
+    "WuerstchenCombinedPipeline": {"height": 96, "width": 96},
     "UnCLIPImageVariationPipeline": _UNCLIP,
     "UnCLIPPipeline": {**_UNCLIP, "prior_num_inference_steps": 8},
 }

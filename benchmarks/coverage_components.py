@@ -17,7 +17,8 @@ import torch
 from coverage_models import MODELS, SIZES
 
 SCHEDULERS: Mapping[str, Mapping[str, Any]] = {
-    "decoder_scheduler: UnCLIPScheduler": dict(variance_type="learned_range"), "prior_scheduler: UnCLIPScheduler": dict(prediction_type="sample"),
+    "decoder_scheduler: UnCLIPScheduler": dict(variance_type="learned_range"),
+    "prior_scheduler: UnCLIPScheduler": dict(prediction_type="sample"),
     "AmusedScheduler": dict(mask_token_id=31), "VQDiffusionScheduler": dict(num_vec_classes=17),
     "UniPCMultistepScheduler": dict(prediction_type="flow_prediction", use_flow_sigmas=True),
 }  # fmt: skip
@@ -63,8 +64,9 @@ def list_builders(cls: type) -> Iterator[Callable[[], Any]]:
 
 
 def _agree(makers: Sequence[Callable[[], Any]]) -> bool:
-    """Whether networks of one class have one config, such as the two experts of Wan 2.2."""
+    """Whether networks of one class have one config, such as the two experts of Wan 2.2; Stable Cascade's have not."""
     models = [make.args for make in makers if isinstance(make, functools.partial)]
+    models = [(kind, config) for kind, config in models if kind is not diffusers.StableCascadeUNet]
     return all(config == other for kind, config in models for second, other in models if kind is second)
 
 
