@@ -69,7 +69,7 @@ class Campaign:
         if not file.exists():
             start = time.perf_counter()
             task = Task(self.open(model), self._setting(model, num_steps), self.samples, kernels=())
-            task.calibrate(self.record(model, num_steps), self.bench(model, num_steps), nfe).save(file)
+            task.calibrate([self.record(model, num_steps)], self.bench(model, num_steps), nfe).save(file)
             click.echo(f"{model} N {num_steps} NFE {nfe}: {time.perf_counter() - start:.0f} s", err=True)
             click.echo(CalibratedPlan.load(file).describe(), err=True)
         return summarise(model, CalibratedPlan.load(file))

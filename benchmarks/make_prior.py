@@ -23,7 +23,7 @@ from zeus_trt.zeus_graph.prior import Kernel
 def make(name: str, bundle: Path, options: TaskOptions) -> Kernel:
     """The kernel of a bundle's trajectories, which are recorded where they are missing."""
     task = open_task(SessionWorkload(Bundle.open(bundle), guidance_scale=2.0), options)
-    program, stats = task.workload.program(options.steps, options.solver), task.record()
+    program, stats = task.workload.program(options.steps, options.solver), task.record()[0]
     facts = {"scheduler": program.scheduler, "steps": options.steps, "trajectories": len(stats.numbers)}
     return replace(make_kernel(name, program, stats), source={**stats.tag["workload"], **facts})
 

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 
-from zeus_trt.calibration.calibrate import Task, measure
+from zeus_trt.calibration.calibrate import CHEAPER, Task, measure
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan, Measured
 from zeus_trt.zeus_graph.counts import check_count, is_finite, show
@@ -17,7 +17,7 @@ class Goal:
     Args:
         nfe: Full steps.
         speedup: Evaluations / full steps, at least.
-        min_psnr: PSNR in dB to the full run, at least.
+        min_psnr: PSNR in dB to the full run, at least, by the objective of the task.
 
     Raises:
         ZeusError: Not exactly one of them, or one that is no number.
@@ -65,15 +65,17 @@ def reach(task: Task, goal: Goal) -> CalibratedPlan:
     stats, bench = task.record(), task.bench()
     if nfe is not None:
         is_cost = task.quantized_cost is not None and goal.speedup is not None
-        return task.calibrate(stats, bench, len(task.setting.plan) / (goal.speedup or 1.0) if is_cost else nfe)
+        budget = len(task.setting.plan) / (goal.speedup or 1.0) if is_cost else nfe
+        return task.calibrate(stats, bench, budget, CHEAPER if task.quantized_cost is None else 0)
     least = goal.min_psnr or 0.0
-    low, high = min(3, stats.num_evaluations), stats.num_evaluations - 1
+    low, high = min(3, len(task.setting.plan)), len(task.setting.plan) - 1
     best, reached = None, -math.inf
     while low <= high:
         nfe = (low + high) // 2
         found = task.calibrate(stats, bench, nfe)
-        reached = max(reached, found.chosen.psnr_db)
-        if found.chosen.psnr_db >= least:
+        score = found.chosen.score(task.objective)
+        reached = max(reached, score)
+        if score >= least:
             best, high = found, nfe - 1
         else:
             low = nfe + 1
@@ -89,13 +91,14 @@ def check_plan(task: Task, found: CalibratedPlan) -> CalibratedPlan:
     """Measures a plan, and the uniform ones beside it, on samples that its calibration never saw.
 
     Returns:
-        The plan with the new figures: on as many samples as ``task.samples.held_out``.
+        The plan with the new figures: on as many samples as ``task.samples.held_out``, by the solvers of the task.
 
     Raises:
         ZeusError: The plan belongs to another model, solver or number of steps.
     """
     setting, bench, described = task.setting, task.bench(), task.workload.describe()
-    found.check(described, setting.num_steps, task.workload.program(setting.num_steps, setting.solver).fingerprint)
+    for program in task.programs.values():
+        found.check(described, setting.num_steps, program.fingerprint)
     same = all(found.workload.get(name) == described.get(name) for name in ("seed", "labels", "prompts"))
     first = max(start + count for start, count in found.numbers.values()) if same else 0
     numbers = range(first, first + task.samples.held_out)
@@ -104,11 +107,14 @@ def check_plan(task: Task, found: CalibratedPlan) -> CalibratedPlan:
         return measure(bench, one.plan, numbers)
 
     chosen = again(found.chosen)
-    uniform = sorted(map(again, found.uniform), key=lambda one: -one.psnr_db)
+    uniform = sorted(map(again, found.uniform), key=lambda one: -one.score(found.objective))
     return replace(
         found,
         chosen=chosen,
         uniform=tuple(uniform),
+        solver=setting.solver,
+        fingerprint=task.programs[setting.solver].fingerprint,
+        solvers=task.list_served(bench, numbers, chosen.plan, uniform[0].plan),
         numbers={**found.numbers, "held_out": (first, task.samples.held_out)},
         calls={"recording": 0, "measuring": bench.calls},
     )

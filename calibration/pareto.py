@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from zeus_trt.calibration.calibrate import Task
+from zeus_trt.calibration.calibrate import Task, measure
 from zeus_trt.evaluation.plots import encode_figure, make_figure
 from zeus_trt.files import write_atomically
 from zeus_trt.zeus_graph import PRESETS, Plan
-from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan, Measured
+from zeus_trt.zeus_graph.calibrated_plan import MEAN, CalibratedPlan, Measured
 
 _LEAST = 8
 
 
 @dataclass(frozen=True)
 class Point:
-    """The best plans of at most so many full steps, and their PSNR in dB on the held-out samples.
+    """The best plans of at most so many full steps, and their PSNR in dB on the held-out samples, by the objective.
 
     Where a cheaper budget's plan is at least as good as this budget's own, it takes its place.
 
@@ -61,10 +61,12 @@ class Pareto:
     Args:
         points: The points.
         found: What each budget's calibration found, and its best plan with the paper's presets.
+        objective: What PSNR is of: ``mean`` of the samples, or ``worst-decile``.
     """
 
     points: tuple[Point, ...]
     found: tuple[tuple[CalibratedPlan, Measured], ...] = ()
+    objective: str = MEAN
 
     @property
     def plans(self) -> tuple[CalibratedPlan, ...]:
@@ -85,6 +87,8 @@ class Pareto:
             lines.append(f"{point.nfe:>3}  {point.speedup_bound:.2f}x  {best:<14}  {uniform:<14}  {preset}".rstrip())
         if any(min(point.plan_nfe, point.uniform_nfe) < point.nfe for point in self.points):
             lines.append("(N): the plan of the cheaper budget N, which is at least as good")
+        if self.objective != MEAN:
+            lines.append("PSNR is that of the worst tenth of the samples")
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
@@ -108,22 +112,26 @@ def trace_pareto(task: Task) -> Pareto:
     count = len(task.setting.plan)
     presets = {plan.nfe: (name, plan) for name, ratio in PRESETS.items() if (plan := Plan.uniform(count, ratio))}
     stats, bench = task.record(), task.bench()
+
+    def score(one: Measured) -> float:
+        return one.score(task.objective)
+
     points: list[Point] = []
     made: list[tuple[CalibratedPlan, Measured]] = []
     for nfe in list_budgets(count):
         found = task.calibrate(stats, bench, nfe)
         preset, preset_db = None, None
-        uniform_db, chosen = found.uniform[0].psnr_db, found.chosen
-        best = chosen
+        uniform_db, best = score(found.uniform[0]), found.chosen
         if nfe in presets:
             preset, plan = presets[nfe]
-            preset_db = bench.measure(plan, task.samples.ranges["held_out"])
+            measured = measure(bench, plan, task.samples.ranges["held_out"])
+            preset_db = score(measured)
             uniform_db = max(uniform_db, preset_db)
-            best = max(best, Measured(plan.with_predictor(plan.rule), preset_db), key=lambda one: one.psnr_db)
+            best = max(best, measured, key=score)
         made.append((found, best))
-        own = Point(nfe, count / nfe, best.psnr_db, uniform_db, preset, preset_db, str(best.plan), nfe, nfe)
+        own = Point(nfe, count / nfe, score(best), uniform_db, preset, preset_db, str(best.plan), nfe, nfe)
         points.append(own.improve(points[-1]) if points else own)
-    return Pareto(tuple(points), tuple(made))
+    return Pareto(tuple(points), tuple(made), task.objective)
 
 
 def list_budgets(num_evaluations: int) -> tuple[int, ...]:

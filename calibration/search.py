@@ -5,20 +5,29 @@ from dataclasses import replace
 
 import numpy as np
 
+from zeus_trt.calibration.objective import weigh_errors
 from zeus_trt.calibration.prediction import predict_errors
 from zeus_trt.calibration.trajectory_stats import TrajectoryStats
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph import WINDOWS, Plan, Predictor, SolverProgram
+from zeus_trt.zeus_graph.calibrated_plan import MEAN
 from zeus_trt.zeus_graph.plan_search import check_nfe, descend, make_starts
 from zeus_trt.zeus_graph.predictor import Row
-from zeus_trt.zeus_graph.surrogate import Surrogate
+from zeus_trt.zeus_graph.surrogate import Surrogate, list_rows, weigh_error
 
 ORDERS = (3, 4)
 """How many past full outputs a fitted predictor may read: both are tried."""
 
 
 def search(
-    program: SolverProgram, stats: TrajectoryStats, nfe: int, *, restarts: int = 2, seed: int = 0
+    program: SolverProgram,
+    stats: TrajectoryStats,
+    nfe: int,
+    *,
+    others: Sequence[tuple[SolverProgram, TrajectoryStats]] = (),
+    objective: str = MEAN,
+    restarts: int = 2,
+    seed: int = 0,
 ) -> tuple[Plan, ...]:
     """Finds plans of ``nfe`` full steps with fitted predictors, by local search from several starts.
 
@@ -28,6 +37,8 @@ def search(
         program: The traced solver.
         stats: Recorded trajectories of this solver.
         nfe: Number of full steps, 3 or more.
+        others: Further solvers that the plans have to serve, with their trajectories.
+        objective: As in ``average``: which trajectories count.
         restarts: Random starts besides the regular ones.
         seed: Of the random starts.
 
@@ -39,18 +50,24 @@ def search(
     """
     count = program.num_evaluations
     check_nfe(nfe, count)
-    if stats.num_evaluations != count:
-        raise ZeusError(
-            f"recorded trajectories: got {stats.num_evaluations} evaluations; expected the solver's {count}. "
-            "Record this solver."
-        )
+    for one in (stats, *(other for _, other in others)):
+        if one.num_evaluations != count:
+            raise ZeusError(
+                f"recorded trajectories: got {one.num_evaluations} evaluations; expected the solver's {count}. "
+                "Record this solver."
+            )
     if nfe == count:
         return (Plan("F" * count),)
-    weighted = weigh_trajectories(program, stats, nfe)
+    parts = [
+        (solver, weigh_trajectories(solver, one, nfe, objective), one.feedback)
+        for solver, one in ((program, stats), *others)
+    ]
+    if others:
+        parts = [_normalise(*part, nfe) for part in parts]
     starts = make_starts(count, nfe, restarts, seed)
     found = []
     for order in ORDERS:
-        surrogate = Surrogate(program, weighted, stats.feedback, order)
+        surrogate = Surrogate(*parts[0], order, others=[Surrogate(*part, order) for part in parts[1:]])
         optima: dict[bytes, tuple[float, np.ndarray]] = {}
         for start in starts:
             error, full = descend(surrogate, start)
@@ -84,9 +101,21 @@ def _resolve(rows: Sequence[Row | None]) -> bytes:
     return used.tobytes()
 
 
-def weigh_trajectories(program: SolverProgram, stats: TrajectoryStats, nfe: int) -> np.ndarray:
-    """The mean of the products, each trajectory weighted by the inverse of its error, so that it is a mean of dB."""
-    plan = Plan.spread(program.num_evaluations, nfe)
-    errors = predict_errors(program, stats, replace(plan, predictor=Predictor.parse("lagrange-2")))
-    weights = 1 / np.maximum(errors, errors.max() * 1e-6)
+def weigh_trajectories(program: SolverProgram, stats: TrajectoryStats, nfe: int, objective: str = MEAN) -> np.ndarray:
+    """The mean of the products, each trajectory weighted as ``weigh_errors`` does."""
+    errors = predict_errors(program, stats, _make_line(program, nfe))
+    weights = weigh_errors(errors, objective)
     return np.einsum("t,tij->ij", weights / weights.sum(), stats.products)
+
+
+def _make_line(program: SolverProgram, nfe: int) -> Plan:
+    """What trajectories and solvers are compared by: evenly spread steps, the line through the last two outputs."""
+    return replace(Plan.spread(program.num_evaluations, nfe), predictor=Predictor.parse("lagrange-2"))
+
+
+def _normalise(
+    program: SolverProgram, gram: np.ndarray, feedback: np.ndarray, nfe: int
+) -> tuple[SolverProgram, np.ndarray, np.ndarray]:
+    """Products in the unit of the line's error, so that the weights are fitted to every solver alike."""
+    weights = weigh_error(program, list_rows(program, _make_line(program, nfe)), feedback)
+    return program, gram / (weights @ gram @ weights), feedback

@@ -1,6 +1,6 @@
 """The task of a calibration, from its options."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from zeus_trt.evaluation.pipeline_workload import EAGER, PipelineWorkload
 from zeus_trt.evaluation.workload import SessionWorkload, Setting, Workload, make_full_setting
 from zeus_trt.runtime.request import check_count, check_run
 from zeus_trt.zeus_graph import Plan, json_file
+from zeus_trt.zeus_graph.calibrated_plan import MEAN
 
 _COST_RUNS = 3
 _NUMBERS = ("num_trajectories", "num_validation", "num_held_out")
@@ -25,7 +26,7 @@ class TaskOptions:
 
     Args:
         steps: Solver steps.
-        solver: As in ``Setting``.
+        solver: As in ``Setting``; or several, which one plan is to serve.
         backend: Which engine; by default the bundle's graph, else the eager model.
         num_trajectories: Full runs to record.
         probes: As in ``Task``.
@@ -39,13 +40,14 @@ class TaskOptions:
         cost: ``q=0.55``: the bundle's quantized graph is used too, and a call of it costs so much of a call of the full
             one; ``q=measured`` measures that here.
         on_calls: Called after every batch with its number of denoiser evaluations.
+        objective: As in ``Task``.
 
     Raises:
-        ZeusError: A number out of range.
+        ZeusError: No solver, or a number out of range.
     """
 
     steps: int = 50
-    solver: str = "default"
+    solver: str | Sequence[str] = "default"
     backend: str | None = None
     num_trajectories: int = 16
     probes: bool = True
@@ -57,8 +59,11 @@ class TaskOptions:
     seed: int = 0
     cost: str | None = None
     on_calls: Callable[[int], Any] | None = None
+    objective: str = MEAN
 
     def __post_init__(self) -> None:
+        if not self.solver:
+            raise ZeusError("solver: got none; expected one at least. Name it, or leave the option out.")
         for name in _NUMBERS:
             check_count(name, getattr(self, name), 1)
         check_run(self.steps, sum(getattr(self, name) for name in _NUMBERS), self.seed)
@@ -76,14 +81,17 @@ def open_task(workload: SessionWorkload | PipelineWorkload, options: TaskOptions
     """
     bundle, beside = workload.bundle, options.keep_beside
     backend = options.backend or ("onnxruntime" if bundle else EAGER)
-    setting = make_full_setting(workload, options.steps, options.solver, backend)
+    solvers = (options.solver,) if isinstance(options.solver, str) else tuple(dict.fromkeys(options.solver))
+    setting = make_full_setting(workload, options.steps, solvers[0], backend)
     task = Task(
         workload, setting, Samples(*(getattr(options, name) for name in _NUMBERS)), trajectories=options.trajectories,
         max_calls=options.max_calls, seed=options.seed, on_calls=options.on_calls, probes=options.probes,
         quantized_cost=None if options.cost is None else _read_cost(options.cost, workload, setting),
+        solvers=solvers, objective=options.objective,
+        batch=1 if isinstance(workload.describe().get("guidance_scale"), list) else Task.batch,
     )  # fmt: skip
     if task.trajectories is None and (bundle or beside):
-        key = json_file.digest(make_tag(workload, task.program, setting, **task.recorded))[:16]
+        key = json_file.digest(make_tag(workload, task.programs[solvers[0]], setting, **task.recorded))[:16]
         if bundle:
             task = replace(task, trajectories=bundle.path / "calibration" / f"{key}.npz")
         elif beside:

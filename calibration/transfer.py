@@ -8,7 +8,7 @@ from typing import Any
 from zeus_trt.calibration.calibrate import Task
 from zeus_trt.calibration.goals import check_plan
 from zeus_trt.zeus_graph import json_file
-from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
+from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan, is_made_for
 
 
 @dataclass(frozen=True)
@@ -16,12 +16,12 @@ class Transfer:
     """A plan, measured at several guidance scales.
 
     Args:
-        made: The guidance scale that it was calibrated with; None without guidance.
+        made: The guidance scale that it was calibrated with, or the range; None without guidance.
         scales: Guidance scales.
         checked: The plan with its figures at each of them.
     """
 
-    made: float | None
+    made: float | Sequence[float] | None
     scales: tuple[float, ...]
     checked: tuple[CalibratedPlan, ...]
 
@@ -31,7 +31,7 @@ class Transfer:
         lines = [plan.describe(), f"PSNR in dB on {count} held-out samples", "guidance  plan  best uniform  gain"]
         for scale, one in zip(self.scales, self.checked, strict=True):
             own, other = one.chosen.psnr_db, one.uniform[0].psnr_db
-            note = "  calibrated here" if scale == self.made else ""
+            note = "  calibrated here" if is_made_for(self.made, scale) else ""
             lines.append(f"{scale:<8g}  {own:4.1f}  {other:12.1f}  {own - other:+4.1f}{note}")
         return "\n".join(lines)
 

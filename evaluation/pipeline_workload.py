@@ -11,13 +11,14 @@ import numpy as np
 import torch
 
 from zeus_trt.errors import ZeusError, say_cause
+from zeus_trt.evaluation.guidance_range import read_scale, take_scale
 from zeus_trt.evaluation.workload import Sample, Workload
 from zeus_trt.runtime import Bundle, Denoiser, Session, Step, accelerate
 from zeus_trt.runtime.noise import check_memory
-from zeus_trt.runtime.pipelines.acceleration import find_denoisers
+from zeus_trt.runtime.pipelines.denoisers import check_plain, find_denoisers
 from zeus_trt.runtime.pipelines.weights_digest import digest_weights
 from zeus_trt.runtime.scheduler import make_scheduler
-from zeus_trt.zeus_graph import Plan, SolverProgram, trace
+from zeus_trt.zeus_graph import Plan, SolverProgram, json_file, trace
 from zeus_trt.zeus_graph.plan_choice import Planner
 
 EAGER = "eager"
@@ -31,6 +32,7 @@ class PipelineWorkload(Workload):
         pipeline: A diffusers pipeline; it is not touched.
         prompts: One per sample, in turn; labels for a pipeline of class labels, nothing for one without content.
         arguments: More arguments of its ``__call__``, such as ``guidance_scale``, ``height`` and ``negative_prompt``.
+            Of a range of guidance scales each sample takes its own: it runs alone.
         seed: Sample k draws its noise from seed + k.
         bundle: A bundle of the pipeline, for the backends other than ``eager``; its adapter is in its engines alone.
 
@@ -45,9 +47,12 @@ class PipelineWorkload(Workload):
         seed: int = 0,
         bundle: Bundle | None = None,
     ):
+        check_plain(pipeline)
         self.pipeline = pipeline
         self.prompts = list(prompts)
         self.arguments = dict(arguments or {})
+        if "guidance_scale" in self.arguments:
+            self.arguments["guidance_scale"] = read_scale(self.arguments["guidance_scale"])
         self.seed = seed
         self.bundle = bundle
         self.engines: dict[str, Denoiser] = {}
@@ -87,7 +92,7 @@ class PipelineWorkload(Workload):
             "weights_sha256": self._weights_sha256,
             "prompts": self.prompts,
             "arguments": {name: _describe(value) for name, value in self.arguments.items()},
-            "guidance_scale": self.arguments.get("guidance_scale", own.default if own else 1.0),
+            "guidance_scale": json_file.plain(self.arguments.get("guidance_scale", own.default if own else 1.0)),
             "seed": self.seed,
             **({"adapter": self._adapter.name} if self._adapter else {}),
         }
@@ -148,6 +153,8 @@ class PipelineWorkload(Workload):
 
     def _ask(self, numbers: Sequence[int], num_steps: int) -> dict[str, Any]:
         asked = {"num_inference_steps": num_steps, **self.arguments}
+        if "guidance_scale" in asked:
+            asked["guidance_scale"] = take_scale(asked["guidance_scale"], numbers)
         sides = (asked.get("height", _SMALLEST), asked.get("width", _SMALLEST))
         check_memory("pictures", (len(numbers), asked.get("num_frames", 1), 3, *sides))
         own = [self.prompts[number % len(self.prompts)] if self.prompts else None for number in numbers]
@@ -237,4 +244,6 @@ def read_images(output: Any, latents: torch.Tensor) -> torch.Tensor:
 
 
 def _describe(value: Any) -> Any:
+    if isinstance(value, tuple):  # a range of guidance scales
+        return json_file.plain(value)
     return value if isinstance(value, str | int | float | bool | None) else type(value).__name__

@@ -100,14 +100,14 @@ class NamedPlan:
         return cls(name, choose_plan(source) if is_for_any_length(source) else load_plan(source))
 
     @property
-    def solver(self) -> str | None:
-        """The solver that the plan was calibrated for; None fits any."""
+    def solvers(self) -> tuple[str, ...]:
+        """The solvers that the plan was calibrated for; an empty tuple fits any."""
         calibration = self.plan.calibration if isinstance(self.plan, Plan) else None
-        return calibration.solver if calibration else None
+        return tuple(calibration.solvers or [calibration.solver]) if calibration else ()
 
     def fits(self, solver: str, count: int) -> bool:
         """Whether it runs with this number of evaluations, and with this solver."""
-        return self.solver in (None, solver) and (not isinstance(self.plan, Plan) or len(self.plan) == count)
+        return solver in (self.solvers or [solver]) and (not isinstance(self.plan, Plan) or len(self.plan) == count)
 
     def make(self, count: int, predictor: str | None, program: Callable[[], SolverProgram]) -> Plan:
         """The plan of so many evaluations, with its own predictor or the one that is asked for."""
@@ -186,7 +186,7 @@ def make_variants(workload: Workload, grid: Grid) -> tuple[Variant, ...]:
         if not any(named.fits(solver, count) for (solver, _), count in counts.items()):
             load_plan(named.plan, next(iter(counts.values())))  # type: ignore[arg-type]
             raise ZeusError(
-                f"plan: got {named.name}, made for the solver {named.solver}; expected one of "
+                f"plan: got {named.name}, made for the solver {' or '.join(named.solvers)}; expected one of "
                 f"{', '.join(grid.solvers)}. Choose its solver, or calibrate for this one."
             )
     variants: list[Variant] = []

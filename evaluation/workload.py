@@ -9,12 +9,13 @@ from typing import Any, Protocol
 import torch
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.evaluation.guidance_range import Scale, read_scale, take_scale
 from zeus_trt.export.labels import choose_guidance
 from zeus_trt.runtime import Bundle, Denoiser, Report, Session, Step, draw_noise
 from zeus_trt.runtime.engines.choose import choose_engine, open_engine
 from zeus_trt.runtime.rows import choose_shape, digest_tensors, list_given, read_rows, take_rows
 from zeus_trt.runtime.scheduler import make_scheduler
-from zeus_trt.zeus_graph import Plan, Predictor, SolverProgram
+from zeus_trt.zeus_graph import Plan, Predictor, SolverProgram, json_file
 from zeus_trt.zeus_graph.plan_choice import Planner, lay_plan
 from zeus_trt.zeus_graph.policy import PolicyMaker
 
@@ -129,7 +130,7 @@ class SessionWorkload(Workload):
     Args:
         bundle: A bundle.
         labels: Class labels, one per sample, in turn; all classes by default.
-        guidance_scale: As in ``choose_guidance``; 1 turns it off.
+        guidance_scale: As in ``choose_guidance``; 1 turns it off. Of a range each sample takes its own: it runs alone.
         seed: Sample k draws its noise from seed + k.
         engines: Opened engines by backend; those of the bundle are opened when they are run first.
         inputs: Conditioning by name, as in ``read_rows``; sample k takes row k, in turn.
@@ -142,7 +143,7 @@ class SessionWorkload(Workload):
         self,
         bundle: Bundle,
         labels: Sequence[int] | None = None,
-        guidance_scale: float | None = None,
+        guidance_scale: Scale | None = None,
         seed: int = 0,
         engines: Mapping[str, Denoiser] | None = None,
         inputs: Mapping[str, Any] | None = None,
@@ -152,9 +153,12 @@ class SessionWorkload(Workload):
         self.bundle = bundle
         self.labels = labels
         manifest = bundle.manifest
-        self.guidance_scale = choose_guidance(
-            guidance_scale, manifest.labels is not None, reads_scale=manifest.guidance == "embedded"
+        asked = read_scale(guidance_scale)
+        spans = isinstance(asked, tuple)
+        chosen = choose_guidance(
+            asked[1] if spans else asked, manifest.labels is not None, reads_scale=manifest.guidance == "embedded"
         )
+        self.guidance_scale: Scale = asked if spans else chosen
         self.seed = seed
         self._specs = list_given(manifest)
         self.inputs = read_rows(self._specs, manifest.latents.axes[0], inputs or {})
@@ -175,7 +179,7 @@ class SessionWorkload(Workload):
             "model": self.bundle.manifest.model,
             "weights_sha256": self.bundle.manifest.weights_sha256,
             "labels": list(self.labels) if self.labels else None,
-            "guidance_scale": self.guidance_scale,
+            "guidance_scale": json_file.plain(self.guidance_scale),
             "seed": self.seed,
             **({"inputs": digest_tensors(self.inputs)} if self.inputs else {}),
             **({"adapter": self.bundle.adapter.name} if self.bundle.adapter else {}),
@@ -208,7 +212,7 @@ class SessionWorkload(Workload):
             noise=self._draw(numbers),
             plan=self._lay(plan, session, num_steps) if callable(plan) else plan,
             num_steps=num_steps,
-            guidance_scale=self.guidance_scale,
+            guidance_scale=take_scale(self.guidance_scale, numbers),
             seed=[self.seed + number for number in numbers],
             **options,
         )
@@ -222,7 +226,7 @@ class SessionWorkload(Workload):
         return self._session(setting.backend, setting.solver).compare(
             self._condition(setting.backend, setting.solver, numbers), num_steps=setting.num_steps,
             noise=self._draw(numbers),
-            guidance_scale=self.guidance_scale, seed=[self.seed + number for number in numbers],
+            guidance_scale=take_scale(self.guidance_scale, numbers), seed=[self.seed + number for number in numbers],
         )  # fmt: skip
 
     def _condition(self, backend: str, solver: str, numbers: Sequence[int]) -> dict[str, torch.Tensor]:

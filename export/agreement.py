@@ -17,7 +17,7 @@ from zeus_trt.runtime.bundle.manifest import Verification
 from zeus_trt.runtime.bundle.size_rules import SizeRules
 from zeus_trt.runtime.bundle.tensor_spec import name_dtype
 from zeus_trt.runtime.denoiser import Denoiser
-from zeus_trt.runtime.pipelines.rows import stack_rows
+from zeus_trt.runtime.pipelines.rows import read_prediction
 
 BATCHES = (1, 2, 3)
 TOLERANCE = TOLERANCES["fp32"]
@@ -71,10 +71,10 @@ def list_cases(
         given = calls[0].arguments
         if captured.rows.is_one:
             for row in sorted({0, calls[0].output_shape[0] - 1}):
-                inputs = captured.flatten(captured.rows.flatten(given, row))
+                inputs = captured.flatten(captured.rows.flatten(captured.masks.fill_arguments(given), row))
                 yield Case(given, inputs, setting, row)
             continue
-        inputs = captured.flatten(captured.rows.flatten(given))
+        inputs = captured.flatten(captured.rows.flatten(captured.masks.fill_arguments(given)))
         yield Case(given, inputs, setting)
         for batch in batches if captured.has_batch else ():
             rows = take_rows(captured, inputs, batch)
@@ -90,7 +90,8 @@ def list_all_cases(
     The base setting and those of ``unseen`` at every batch; the other settings that were captured; and of portrait,
     landscape and square those that none of them is, where the pipeline runs at them.
     """
-    unseen, varied = tuple(unseen), [{name: value} for name, value in settings.varied.items()]
+    unseen = (*unseen, settings.uneven) if captured.masks.known and settings.uneven else tuple(unseen)
+    varied = [{name: value} for name, value in settings.varied.items()]
     yield from allowed(list_cases(captured, pipeline, settings, ({}, *unseen)), rules)
     yield from allowed(list_cases(captured, pipeline, settings, varied, batches=()), rules)
     for change in turn(settings, (*varied, *unseen)):
@@ -149,7 +150,7 @@ def compare(
     backend: str,
     tolerance: float = TOLERANCE,
     explain: Callable[[Case], str] | None = None,
-    leave: Callable[[Any], torch.Tensor] = lambda answer: stack_rows(answer[0]).float(),
+    leave: Callable[[Any], torch.Tensor] = lambda answer: read_prediction(answer).float(),
 ) -> tuple[Verification, ...]:
     """Runs both on every case.
 

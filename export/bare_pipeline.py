@@ -13,6 +13,7 @@ from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError, say_cause
 from zeus_trt.export.labels import choose_guidance, choose_labels
 from zeus_trt.runtime.bundle.manifest import SCHEDULER_FILE
+from zeus_trt.runtime.pipelines.rows import read_prediction
 from zeus_trt.runtime.scheduler import load_scheduler
 
 _LATENTS = ("sample", "hidden_states")
@@ -72,7 +73,7 @@ class BarePipeline(diffusers.DiffusionPipeline):
         latents = self._draw(batch, generator) * getattr(scheduler, "init_noise_sigma", 1.0)
         for timestep in self.progress_bar(scheduler.timesteps):
             given[_name_latents(self.denoiser)] = scale(torch.cat([latents] * (1 + is_guided)), timestep)
-            output = self.denoiser(**given, timestep=timestep.expand(batch * (1 + is_guided)))[0]
+            output = read_prediction(self.denoiser(**given, timestep=timestep.expand(batch * (1 + is_guided))))
             if is_guided:
                 unconditional, conditional = output.chunk(2)
                 output = unconditional + guidance_scale * (conditional - unconditional)

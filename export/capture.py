@@ -1,8 +1,9 @@
 """Finding out, by running the user's own pipeline, what its denoiser is called with."""
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
@@ -12,6 +13,8 @@ from zeus_trt.export.axes import Moved, Slot, find_symbols, find_unit
 from zeus_trt.export.border import CONSTANT, Axes, Border, find_border
 from zeus_trt.export.denoisers import choose_denoiser
 from zeus_trt.export.guidance import find_guidance, find_guidance_factor
+from zeus_trt.export.inputs import CONDITIONING, LATENTS, TIMESTEP, cross, describe_inputs, name_axes
+from zeus_trt.export.masks import Masks, find_masks
 from zeus_trt.export.networks import (
     find_layout,
     find_moving_inputs,
@@ -26,7 +29,6 @@ from zeus_trt.export.runs import (
     Network,
     Run,
     Settings,
-    equal,
     find_moving_integers,
     find_rows,
     measure,
@@ -37,13 +39,12 @@ from zeus_trt.export.runs import (
 )
 from zeus_trt.export.shape_probe import ShapeProbe
 from zeus_trt.runtime.bundle.layout import PACKED, Layout, pack
-from zeus_trt.runtime.bundle.tensor_spec import DTYPES, OUTPUT_NAME, SymbolSpec, TensorSpec, name_dtype
+from zeus_trt.runtime.bundle.tensor_spec import OUTPUT_NAME, SymbolSpec, TensorSpec
 from zeus_trt.runtime.pipelines.answers import list_tensors
 from zeus_trt.runtime.pipelines.arguments import Arguments
-from zeus_trt.runtime.pipelines.rows import Rows, stack_rows
+from zeus_trt.runtime.pipelines.rows import Rows, read_prediction
 
 ALIASES = {"num_frames": "frames", "max_sequence_length": "prompt", DETAIL: "prompt"}
-LATENTS, TIMESTEP, CONDITIONING, SIZE, FIXED = "latents", "timestep", "conditioning", "size", "fixed"
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,8 @@ class Capture:
         rows: What is taken of the rows of a call.
         layout: How the output holds what the denoiser answers, where that is a network beside one; None for a denoiser.
         beside: Networks whose answers the denoiser reads at each step.
+        masks: Those that some calls leave out.
+        is_bare: Whether it answers with its prediction alone, not with a structure that holds it.
     """
 
     component: str
@@ -82,6 +85,8 @@ class Capture:
     rows: Rows = field(default_factory=Rows)
     layout: Layout | None = None
     beside: tuple[str, ...] = ()
+    masks: Masks = field(default_factory=Masks)
+    is_bare: bool = False
 
     @property
     def has_batch(self) -> bool:
@@ -117,7 +122,7 @@ class Capture:
 
     def leave(self, answer: Any) -> torch.Tensor:
         """The output of the graph for what the denoiser answers, float32."""
-        return pack(list_tensors(answer)).float() if self.layout else self.border.leave(stack_rows(answer[0]))
+        return pack(list_tensors(answer)).float() if self.layout else self.border.leave(read_prediction(answer))
 
 
 def capture(
@@ -143,31 +148,30 @@ def capture(
     """
     is_named, component = component is not None, component or _choose_component(pipeline, settings)
     denoiser = find_denoiser(pipeline, component)
-    run = partial(record, pipeline, component, settings, probe=ShapeProbe(denoiser))
-    recorded = [run(change) for change in ({}, *({name: value} for name, value in settings.varied.items()))]
+    recorded, content_calls, masks = _record_all(pipeline, component, settings, ShapeProbe(denoiser))
     answer = recorded[0][0].answer
     if network is None and is_named and is_beside(pipeline, component, settings, answer):
         network = Network()
     rows, runs = _take_rows(recorded, network)
-    if together := find_together(runs[0], answer):
-        network = network or Network()
+    if (together := find_together(runs[0], answer)) and network is None:
+        network = Network()
         rows, runs = _take_rows(recorded, network)
     (latents, timestep), residuals, beside = find_moving_inputs(pipeline, settings, component, runs[0], network)
     if is_one and not rows.is_one:
         rows = take_one(rows, [each.given for each in runs], [len(each.arguments.leaves[latents]) for each in runs])
         runs = [summarize(calls, rows, network) for calls in recorded]
-    content = summarize(run(settings.content), rows, network) if settings.content else None
+    content = summarize(content_calls, rows, network) if content_calls else None
     integers = find_moving_integers(runs)
     symbols, slots = _find_symbols(settings, measure(runs, integers), latents)
     first = runs[0].arguments
-    inputs = _describe_inputs(runs, content, {latents: LATENTS, timestep: TIMESTEP}, slots, residuals)
+    inputs = describe_inputs(runs, content, {latents: LATENTS, timestep: TIMESTEP}, slots, residuals)
     layout = find_layout(runs[0], answer, inputs, symbols, slots) if network else None
     axes, reason = _find_axes(runs[0], inputs[0], slots, layout), say_unsteppable(network, beside, residuals, together)
     border = find_border((latents, timestep), axes, runs[0].scales[timestep], _learns_variance(pipeline), reason)
     return Capture(
         component=component,
         denoiser=denoiser,
-        inputs=_cross(inputs, border, axes, first.leaves[latents]),
+        inputs=cross(inputs, border, axes, first.leaves[latents]),
         border=border,
         symbols=symbols + (find_packed(runs) if layout else ()),
         constants={first.paths[name]: value for name, value in first.constants.items() if name not in integers},
@@ -178,7 +182,20 @@ def capture(
         rows=rows,
         layout=layout,
         beside=beside,
+        masks=masks,
+        is_bare=isinstance(answer, torch.Tensor),
     )
+
+
+def _record_all(
+    pipeline: Any, component: str, settings: Settings, probe: ShapeProbe
+) -> tuple[list[list[Call]], list[Call], Masks]:
+    """The calls at the base setting and each other one, those with other content, and the masks that some leave out."""
+    run = partial(record, pipeline, component, settings, probe=probe)
+    recorded = [run(change) for change in ({}, *({name: value} for name, value in settings.varied.items()))]
+    content, uneven = (run(change) if change else [] for change in (settings.content, settings.uneven))
+    masks = find_masks((*chain(*recorded), *content, *uneven))
+    return [masks.fill(calls) for calls in recorded], masks.fill(content), masks
 
 
 def _find_symbols(
@@ -228,65 +245,8 @@ def _find_axes(run: Run, latents: TensorSpec, slots: Mapping[Slot, str], layout:
     """The axes of the latents, of their part that changes with the step, and of the output."""
     shape, part = run.arguments.leaves[latents.name].shape, run.changing[latents.name]
     state = tuple(axis if own == size else own for axis, own, size in zip(latents.axes, part, shape, strict=True))
-    output = (latents.axes[0], PACKED) if layout else _name_axes(OUTPUT_NAME, run.outputs[OUTPUT_NAME], slots)
+    output = (latents.axes[0], PACKED) if layout else name_axes(OUTPUT_NAME, run.outputs[OUTPUT_NAME], slots)
     return Axes(latents.axes, state, output)
-
-
-def _describe_inputs(
-    runs: Sequence[Run],
-    content: Run | None,
-    moving: Mapping[str, str],
-    slots: Mapping[Slot, str],
-    residuals: Collection[str] = (),
-) -> tuple[TensorSpec, ...]:
-    """The inputs, those of ``moving`` first, with their roles; ``residuals`` are conditioning."""
-    first = runs[0].arguments
-    found: list[TensorSpec] = []
-    for name in (*moving, *(name for name in first.leaves if name not in moving)):
-        leaf = first.leaves[name]
-        if (name, None) in slots:
-            found.append(TensorSpec(name, "int64", (), SIZE, slots[name, None]))
-        elif isinstance(leaf, torch.Tensor):
-            axes = _name_axes(name, leaf.shape, slots)
-            role = moving.get(name) or (CONDITIONING if name in residuals else "")
-            role = role or _find_role(name, runs, content, set(axes) - set(found[0].axes[:1]))
-            found.append(TensorSpec(name, _choose_dtype(name, leaf, role), axes, role))
-    found[1] = replace(found[1], axes=(*found[0].axes[:1], *found[1].axes[1:]))
-    return tuple(found)
-
-
-def _choose_dtype(name: str, leaf: torch.Tensor, role: str) -> str:
-    """The dtype of a graph's input: every number with a point is float32."""
-    if role == TIMESTEP or leaf.is_floating_point():
-        return "float32"
-    if (dtype := name_dtype(leaf)) not in DTYPES:
-        raise ZeusError(
-            f"{name}: got {dtype} in the call of the denoiser; expected one of {', '.join(DTYPES)}, which graphs take. "
-            "Run the pipeline without it."
-        )
-    return dtype
-
-
-def _cross(inputs: Sequence[TensorSpec], border: Border, axes: Axes, latents: torch.Tensor) -> tuple[TensorSpec, ...]:
-    """The inputs of the denoiser as those of the graph."""
-    if (place := border.constant_axis) is None:
-        return tuple(inputs)
-    stays = (*axes.latents[:place], latents.shape[place] - border.size, *axes.latents[place + 1 :])
-    constant = TensorSpec(border.constant, inputs[0].dtype, stays, CONSTANT)
-    return replace(inputs[0], axes=axes.state), inputs[1], constant, *inputs[2:]
-
-
-def _find_role(name: str, runs: Sequence[Run], content: Run | None, other_axes: set[int | str]) -> str:
-    leaf = runs[0].arguments.leaves[name]
-    if content is None or not equal(leaf, content.arguments.leaves[name]):
-        return CONDITIONING
-    moves = any(isinstance(axis, str) for axis in other_axes)
-    first_rows = [torch.atleast_1d(run.arguments.leaves[name])[:1] for run in runs]
-    return SIZE if moves or any(not equal(row, first_rows[0]) for row in first_rows) else FIXED
-
-
-def _name_axes(name: str, shape: Sequence[int], slots: Mapping[Slot, str]) -> tuple[int | str, ...]:
-    return tuple(slots.get((name, axis), size) for axis, size in enumerate(shape))
 
 
 def _to_tensor(role: str, leaf: Any, batch: int) -> torch.Tensor:

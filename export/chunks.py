@@ -30,17 +30,17 @@ def _slice(graph: Graph, node: Node, count: Any, axis: int) -> None:
     size = count
     with graph.inserting_before(node):
         if node.target is aten.chunk.default:
-            length = _call(graph, aten.sym_size.int, whole, axis)
-            size = _call(graph, operator.floordiv, _call(graph, operator.add, length, count - 1), count)
+            length = write_call(graph, aten.sym_size.int, whole, axis)
+            size = write_call(graph, operator.floordiv, write_call(graph, operator.add, length, count - 1), count)
         for part in [*node.users]:
             place: Any = part.args[1]
-            start, end = (_call(graph, operator.mul, size, factor) for factor in (place, place + 1))
-            part.replace_all_uses_with(_call(graph, aten.slice.Tensor, whole, axis, start, end))
+            start, end = (write_call(graph, operator.mul, size, factor) for factor in (place, place + 1))
+            part.replace_all_uses_with(write_call(graph, aten.slice.Tensor, whole, axis, start, end))
             graph.erase_node(part)
     graph.erase_node(node)
 
 
-def _call(graph: Graph, target: Any, *arguments: Any) -> Any:
+def write_call(graph: Graph, target: Any, *arguments: Any) -> Any:
     """A node with its value; numbers stay numbers."""
     if all(isinstance(argument, int) for argument in arguments):
         return target(*arguments)

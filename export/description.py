@@ -72,6 +72,8 @@ def describe(
         adapters=read_adapters(captured.denoiser),
         adapters_sha256=adapters,
         layout=captured.layout,
+        masks=tuple(captured.masks.known),
+        is_bare=captured.is_bare,
         branches=tuple(branches),
     )
 

@@ -2,13 +2,16 @@
 
 import hashlib
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from zeus_trt.errors import ZeusError, say_cause
 from zeus_trt.runtime.bundle.precision import FLOATS, Precision
+from zeus_trt.runtime.bundle.size_rules import SizeRules
 from zeus_trt.runtime.bundle.tensor_spec import DTYPES, TensorSpec
 
 BATCH = "batch"
@@ -23,12 +26,18 @@ class ForeignGraph:
         model: An ``onnx.ModelProto``.
         inputs: Its inputs in order. A dynamic axis has the graph's name for it, or one made of the input's.
         outputs: Names of its outputs.
+        sizes: Those of its dynamic axes that it was made at, where it says so.
+        rules: What it asks of its sizes, where it says so.
+        original: What it was converted from: a function from its inputs to its outputs, each by name.
     """
 
     path: Path
     model: Any
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[str, ...]
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    rules: SizeRules | None = None
+    original: Callable[[Mapping[str, torch.Tensor]], Mapping[str, torch.Tensor]] | None = None
 
     @property
     def digest(self) -> str:
@@ -130,7 +139,12 @@ def _read_spec(value: Any) -> TensorSpec:
 def _read_axis(name: str, place: int, axis: Any) -> int | str:
     if axis.HasField("dim_value") and axis.dim_value > 0:
         return axis.dim_value
-    return _to_word(axis.dim_param) or f"{_to_word(name)}_{place}"
+    return _to_word(axis.dim_param) or name_axis(name, place)
+
+
+def name_axis(name: str, place: int) -> str:
+    """A name for an axis that has none: made of its input's."""
+    return f"{_to_word(name)}_{place}"
 
 
 def _to_word(text: str) -> str:

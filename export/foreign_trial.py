@@ -104,10 +104,17 @@ class Trial:
                     return wiring
         return by_rows
 
-    def find_fixed(self, wiring: Wiring, sizes: Sizes) -> dict[str, int]:
-        """The named axes that take no other size: each is doubled alone, then those that failed together."""
-        fixed = {name: size for name, size in sizes.items() if name != BATCH and not self._doubles(wiring, sizes, name)}
-        return {} if len(fixed) > 1 and self._doubles(wiring, sizes, *fixed) else fixed
+    def find_others(self, wiring: Wiring, sizes: Sizes) -> dict[str, int]:
+        """Another size of each named axis that takes one: each is changed alone, then those that failed together.
+
+        It is the double, or half of it where the graph says that it takes no more.
+        """
+        others: dict[str, int] = {}
+        for name in sizes:
+            if name != BATCH:
+                others |= self._change(wiring, {**sizes, **others}, name)
+        left = [name for name in sizes if name != BATCH and name not in others]
+        return others | (self._change(wiring, {**sizes, **others}, *left) if len(left) > 1 else {})
 
     def is_whole(self, wiring: Wiring, sizes: Sizes) -> bool:
         """Whether an EDM graph has its preconditioning inside, by what it does at the smallest sigma.
@@ -138,7 +145,7 @@ class Trial:
         latents, times = inputs[name].double().numpy(), inputs["timestep"].double().numpy()
         rows = times.reshape(-1, *[1] * (latents.ndim - 1))
         entered = {name: _to_tensor(ours.scale_input(latents, rows)), "timestep": _to_tensor(ours.read_time(times))}
-        theirs = self.run(wiring, {**inputs, **entered}).double().numpy()
+        theirs = self._refer(wiring, {**inputs, **entered}).double().numpy()
         expected = ours.read_output(theirs, latents, rows)
         output = self.run(wiring, inputs, is_plain=False).double().numpy()
         largest, error = float(abs(output - expected).max()), _measure(output, expected)
@@ -150,14 +157,32 @@ class Trial:
         setting = {"reference": self.graph.path.name}
         return Verification("onnxruntime", tuple(output.shape), "float32", largest, error, setting)
 
-    def _doubles(self, wiring: Wiring, sizes: Sizes, *names: str) -> bool:
-        """Whether the graph runs with these sizes doubled."""
-        sizes = {name: 2 * size if name in names else size for name, size in sizes.items()}
-        try:
-            self.run(wiring, self.make_inputs(wiring, sizes))
-        except ZeusError:
-            return False
-        return True
+    def _refer(self, wiring: Wiring, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """The output of the foreign graph, or of what it was converted from, run by itself."""
+        if self.graph.original is None:
+            return self.run(wiring, inputs)
+        rank = len(wiring.timestep.axes)
+        specs = (wiring.latents, replace(wiring.timestep, axes=(BATCH,)), *wiring.conditioning)
+        values = {**inputs, wiring.timestep.name: inputs["timestep"]}
+        rows = [slice(k, k + 1) for k in range(len(inputs["timestep"]))] if wiring.by_rows else [slice(None)]
+        outputs = []
+        for row in rows:
+            own = {spec.name: values[spec.name][row] if wiring.has_rows(spec) else values[spec.name] for spec in specs}
+            time = own[wiring.timestep.name].reshape([-1] * (rank > 0) + [1] * (rank - 1))
+            own[wiring.timestep.name] = time if "float" in wiring.timestep.dtype else time.round()
+            cast = {spec.name: own[spec.name].to(getattr(torch, spec.dtype)) for spec in specs}
+            outputs.append(self.graph.original(cast)[wiring.output].float())
+        return torch.cat(outputs)
+
+    def _change(self, wiring: Wiring, sizes: Sizes, *names: str) -> dict[str, int]:
+        """Other sizes for these, if the graph runs with them."""
+        for changed in ({name: 2 * sizes[name] for name in names}, {name: sizes[name] // 2 for name in names}):
+            if wiring.allows(changed := {**sizes, **changed}):
+                with suppress(ZeusError):
+                    self.run(wiring, self.make_inputs(wiring, changed))
+                    return {name: changed[name] for name in names}
+                break
+        return {}
 
     def _make_conditioning(self, spec: TensorSpec, shape: list[Any], generator: torch.Generator) -> torch.Tensor:
         dtype = getattr(torch, spec.dtype)

@@ -8,7 +8,9 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.foreign_graph import BATCH, ForeignGraph
-from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
+from zeus_trt.runtime.bundle.relation import Relation
+from zeus_trt.runtime.bundle.size_rules import SizeRules, check_sizes
+from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec, TensorSpec
 from zeus_trt.runtime.rows import read_some
 
 TIMESTEP = "timestep"
@@ -23,6 +25,7 @@ class Wiring:
         latents, timestep, conditioning: Its inputs, with its own types; axes have the bundle's names.
         output: The name of its output.
         by_rows: Whether it is called for one row at a time: its timestep or its batch has room for one only.
+        symbols, relations: What it asks of its sizes, as far as it says so.
     """
 
     latents: TensorSpec
@@ -30,6 +33,8 @@ class Wiring:
     conditioning: tuple[TensorSpec, ...]
     output: str
     by_rows: bool = False
+    symbols: tuple[SymbolSpec, ...] = ()
+    relations: tuple[Relation, ...] = ()
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -54,7 +59,21 @@ class Wiring:
         def change(spec: TensorSpec) -> TensorSpec:
             return replace(spec, axes=tuple(rename(axis) for axis in spec.axes))
 
-        return replace(self, latents=change(self.latents), conditioning=tuple(map(change, self.conditioning)))
+        symbols = {name: replace(spec, name=name) for spec in reversed(self.symbols)
+                   if isinstance(name := rename(spec.name), str)}  # fmt: skip
+        relations = (relation.rename(rename) for relation in self.relations)
+        return replace(
+            self, latents=change(self.latents), conditioning=tuple(map(change, self.conditioning)),
+            symbols=tuple(symbols.values()), relations=tuple(one for one in relations if one.names),
+        )  # fmt: skip
+
+    def allows(self, sizes: Mapping[str, int]) -> bool:
+        """Whether the graph says nothing against sizes."""
+        try:
+            check_sizes(self.symbols, self.relations, sizes)
+        except ZeusError:
+            return False
+        return True
 
 
 def wire(graph: ForeignGraph, latents: str, timestep: str) -> Wiring:
@@ -86,7 +105,11 @@ def wire(graph: ForeignGraph, latents: str, timestep: str) -> Wiring:
             f"{'latents' if fixed[0] is noisy else 'timestep'}: got {fixed[0]}, a batch of {fixed[0].axes[0]}; "
             "expected an axis that is dynamic, or 1. Export the graph again with a dynamic batch."
         )
-    wiring = Wiring(noisy, time, tuple(rest), graph.outputs[0], 1 in (batch, *time.axes[:1]) or not time.axes)
+    rules = graph.rules or SizeRules({})
+    wiring = Wiring(
+        noisy, time, tuple(rest), graph.outputs[0], 1 in (batch, *time.axes[:1]) or not time.axes, rules.symbols,
+        rules.relations,
+    )  # fmt: skip
     wiring = wiring._rename(lambda axis: f"{BATCH}_" if axis == BATCH != batch else axis)
     if isinstance(batch, str):
         return wiring._rename(lambda axis: BATCH if axis == batch else axis)
@@ -105,13 +128,23 @@ def read_examples(wiring: Wiring, given: Mapping[str, Any]) -> dict[str, torch.T
     return read_some(specs, BATCH, given)
 
 
-def choose_sizes(wiring: Wiring, shape: Sequence[int] | None, examples: Mapping[str, torch.Tensor]) -> dict[str, int]:
+def choose_sizes(
+    wiring: Wiring, shape: Sequence[int] | None, examples: Mapping[str, torch.Tensor], known: Mapping[str, int]
+) -> dict[str, int]:
     """A size for every name among the axes: one row, the latents that are asked for, conditioning as given.
+
+    Args:
+        wiring: The graph's tensors.
+        shape: Of one of the latents; by default that of ``known``.
+        examples: Conditioning that is given.
+        known: Sizes of axes that the graph was made at, where it says so.
 
     Raises:
         ZeusError: A shape that is missing or does not fit the graph.
     """
     axes = wiring.latents.axes[1:]
+    if shape is None and known.keys() >= {axis for axis in axes if isinstance(axis, str)}:
+        shape = [known.get(str(axis), axis) for axis in axes]
     if shape is None and any(isinstance(axis, str) for axis in axes):
         raise ZeusError(
             f"shape: got nothing for {wiring.latents}, which leaves sizes open; expected the sizes of one of the "
@@ -127,7 +160,8 @@ def choose_sizes(wiring: Wiring, shape: Sequence[int] | None, examples: Mapping[
         given = examples.get(spec.name)
         for place, axis in enumerate(spec.axes):
             if isinstance(axis, str):
-                sizes.setdefault(axis, _UNKNOWN if given is None else given.shape[place])
+                sizes.setdefault(axis, known.get(axis, _UNKNOWN) if given is None else given.shape[place])
+    check_sizes(wiring.symbols, wiring.relations, sizes)
     return sizes
 
 

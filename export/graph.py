@@ -14,6 +14,8 @@ import torch
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.chunks import slice_chunks
 from zeus_trt.export.complex_numbers import make_real
+from zeus_trt.export.quotients import round_down
+from zeus_trt.export.tables import compute_tables
 from zeus_trt.export.translations import TRANSLATIONS
 from zeus_trt.runtime.bundle.precision import METADATA as PRECISION
 from zeus_trt.runtime.bundle.size_rules import METADATA, SizeRules
@@ -24,15 +26,20 @@ _LOGGERS = ("torch.onnx", "onnxscript", "onnx_ir", "torch.fx.experimental.symbol
 
 
 def write_graph(
-    program: torch.export.ExportedProgram, inputs: Sequence[str], axes: Sequence[Sequence[int | str]], path: Path
+    program: torch.export.ExportedProgram,
+    inputs: Sequence[str],
+    axes: Sequence[Sequence[int | str | None]],
+    path: Path,
+    outputs: Sequence[str] = (OUTPUT_NAME,),
 ) -> Any:
     """Writes ``path`` and its weights ``path.data``. No value in it is float64.
 
     Args:
-        program: A function of tensors and integers that returns one tensor.
+        program: A function of tensors and integers that returns tensors.
         inputs: Names of its inputs.
-        axes: Per input, then of the output, a size or the name of a size per axis.
+        axes: Per input, then per output, a size or the name of a size per axis.
         path: Where the graph goes.
+        outputs: Names of its outputs.
 
     Returns:
         The graph, an ``onnx_ir.Model``.
@@ -42,10 +49,12 @@ def write_graph(
     """
     with quiet():
         program = make_real(program)
+        compute_tables(program)
         slice_chunks(program)
+        round_down(program)
         try:
             exported = torch.onnx.export(
-                program, dynamo=True, input_names=list(inputs), output_names=[OUTPUT_NAME], opset_version=OPSET,
+                program, dynamo=True, input_names=list(inputs), output_names=list(outputs), opset_version=OPSET,
                 custom_translation_table=TRANSLATIONS, optimize=False, verbose=False,
             )  # fmt: skip
             assert exported is not None
@@ -133,7 +142,7 @@ def _narrow(tensor: Any) -> Any:
     return ir.tensor(tensor.numpy().astype(np.float32), name=tensor.name)
 
 
-def _name_axes(model: Any, axes: Sequence[Sequence[int | str]]) -> None:
+def _name_axes(model: Any, axes: Sequence[Sequence[int | str | None]]) -> None:
     """Names the axes of inputs and output; the shapes of all other values, in torch's symbols, are dropped."""
     import onnx_ir as ir
 

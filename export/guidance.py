@@ -1,13 +1,12 @@
 """How a pipeline guides, read off the calls of its denoiser."""
 
-import inspect
 import math
 from typing import Any
 
 import torch
 
 from zeus_trt.export.runs import Run, Settings
-from zeus_trt.runtime.pipelines.arguments import Arguments
+from zeus_trt.runtime.pipelines.arguments import Arguments, list_parameters
 
 BATCHED, SEQUENTIAL, EMBEDDED, NONE = "batched", "sequential", "embedded", "none"
 
@@ -40,7 +39,7 @@ def find_guidance_factor(pipeline: Any, settings: Settings, first: Arguments) ->
         A power of ten; None where ``settings.run`` chose a scale itself, or nothing is read.
     """
     given = first.tensors.get("guidance")
-    parameter = inspect.signature(pipeline.__call__).parameters.get("guidance_scale")
+    parameter = list_parameters(pipeline).get("guidance_scale")
     scale = settings.base.get("guidance_scale", parameter.default if parameter else None)
     if given is None or not isinstance(scale, int | float) or scale <= 0 or float(given.flatten()[0]) <= 0:
         return None

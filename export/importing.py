@@ -9,13 +9,15 @@ from typing import Any
 from zeus_trt.errors import ZeusError, say_cause
 from zeus_trt.export.folder import STEPS, list_files, open_folder, seal, write_solvers
 from zeus_trt.export.foreign_border import store_weights, write_border
-from zeus_trt.export.foreign_graph import ForeignGraph, read_foreign
+from zeus_trt.export.foreign_graph import BATCH, ForeignGraph, read_foreign
+from zeus_trt.export.foreign_program import read_program
 from zeus_trt.export.foreign_trial import Trial
 from zeus_trt.export.foreign_wiring import Wiring, choose_sizes, read_examples, wire
 from zeus_trt.export.graph import write_metadata
 from zeus_trt.export.parameterization import KINDS, READS, Parameterization
 from zeus_trt.runtime import Session
 from zeus_trt.runtime.bundle.bundle import Bundle
+from zeus_trt.runtime.bundle.engine_trust import TRUST_ADVICE, check_trust
 from zeus_trt.runtime.bundle.manifest import SCHEDULER_FILE, Graph, Manifest
 from zeus_trt.runtime.bundle.size_rules import SizeRules
 from zeus_trt.runtime.bundle.tensor_spec import OUTPUT_NAME, SymbolSpec, TensorSpec
@@ -45,6 +47,7 @@ class ImportOptions:
         inputs: Conditioning to try the graph with, by name; made by default.
         steps: As in ``ExportOptions``.
         overwrite: Replace an existing bundle.
+        trust_engines: Load a ``.pt2`` file, which runs what it says; by default as ``check_trust``.
     """
 
     latents: str
@@ -56,6 +59,7 @@ class ImportOptions:
     inputs: Mapping[str, Any] = field(default_factory=dict)
     steps: Sequence[int] = STEPS
     overwrite: bool = False
+    trust_engines: bool | None = None
 
     def __post_init__(self) -> None:
         for name, value, known in (
@@ -71,13 +75,13 @@ class ImportOptions:
 def import_model(
     path: str | Path, output: str | Path, *, say: Callable[[str], Any] = lambda text: None, **options: Any
 ) -> Bundle:
-    """Makes a bundle of an ONNX graph that others exported.
+    """Makes a bundle of an ONNX graph, or a program of ``torch.export``, that others exported.
 
     Its inputs, types and axes are read from the graph. What the solver passes and what it reads are computed around it,
     in the graph of the bundle. It is run at two sizes of every axis that is dynamic, and for a few solver steps.
 
     Args:
-        path: The .onnx file; its weights may be in other files beside it.
+        path: The .onnx file, whose weights may be in other files beside it; or the .pt2 file of ``torch.export.save``.
         output: The bundle's folder, which appears when everything in it is written and checked.
         say: Called with a sentence on what was found.
         **options: As in ``ImportOptions``.
@@ -88,12 +92,7 @@ def import_model(
     """
     asked = ImportOptions(**options)
     path = Path(path)
-    if path.suffix.lower() in (".plan", ".engine", ".trt", ".pt2"):
-        raise ZeusError(
-            f"model: got {path.name}, a compiled engine; expected the ONNX graph that it was built from, since an "
-            "engine says nothing of its time and its axes. Import the graph, and build the engine of its bundle."
-        )
-    graph = read_foreign(path)
+    graph = _read(path, asked)
     reads = asked.timestep_is or _NAMES.get(asked.timestep.lower(), "timestep")
     scheduler = choose_scheduler(asked.scheduler, asked.parameterization, say)
     parameterization = Parameterization.of(scheduler, asked.parameterization, reads)
@@ -101,6 +100,22 @@ def import_model(
     with open_folder(Path(output), asked.overwrite) as folder:
         manifest = seal(_write(graph, asked, scheduler, parameterization, folder, say), folder)
     return Bundle(Path(output), manifest)
+
+
+def _read(path: Path, asked: ImportOptions) -> ForeignGraph:
+    if path.suffix.lower() in (".plan", ".engine", ".trt"):
+        raise ZeusError(
+            f"model: got {path.name}, a compiled engine; expected the ONNX graph that it was built from, since an "
+            "engine says nothing of its time and its axes. Import the graph, and build the engine of its bundle."
+        )
+    if path.suffix.lower() != ".pt2":
+        return read_foreign(path)
+    if not check_trust(asked.trust_engines):
+        raise ZeusError(
+            f"model: got {path.name}, which torch loads with pickle: that runs code of whoever wrote it; expected a "
+            f"file that is data alone. Import its ONNX graph, {TRUST_ADVICE}."
+        )
+    return read_program(path, asked.latents)
 
 
 def choose_scheduler(scheduler: Any, parameterization: str | None, say: Callable[[str], Any]) -> Any:
@@ -147,27 +162,30 @@ def _write(
     file.parent.mkdir(parents=True)
     wiring = wire(graph, asked.latents, asked.timestep)
     examples = read_examples(wiring, asked.inputs)
-    sizes = choose_sizes(wiring, asked.shape, examples)
+    sizes = choose_sizes(wiring, asked.shape, examples, graph.sizes)
     store_weights(graph, file)
     scheduler.set_timesteps(_TRIED)
     trial = Trial(graph, file, parameterization, scheduler.timesteps.cpu(), examples)
     wiring = trial.settle(wiring, sizes)
     if wiring.by_rows:
         say("the graph takes a row at a time: its bundle calls it for each")
-    fixed = trial.find_fixed(wiring, sizes)
+    others = {BATCH: 2 * sizes[BATCH]} | trial.find_others(wiring, sizes)
+    fixed = {name: size for name, size in sizes.items() if name not in others}
     for name, size in fixed.items():
         say(f"{name}: the graph takes no other size than {size}")
     if parameterization.returns == "edm" and trial.is_whole(wiring, sizes):
         say("the graph has EDM's preconditioning inside: it returns clean latents")
         trial = replace(trial, parameterization=replace(parameterization, returns="sample"))
     wiring = wiring.fix(fixed)
-    seen = {name: (size, 2 * size) for name, size in sizes.items() if name not in fixed}
+    seen = {name: (sizes[name], other) for name, other in others.items()}
     records = [trial.verify(wiring, {name: pair[place] for name, pair in seen.items()}) for place in (0, 1)]
     manifest = _describe(graph, wiring, trial.parameterization)
-    symbols = tuple(SymbolSpec(name, observed) for name, observed in seen.items())
+    said = {spec.name: spec for spec in wiring.symbols}
+    symbols = tuple(replace(said.get(name, SymbolSpec(name, ())), observed=observed) for name, observed in seen.items())
     manifest = replace(
-        manifest, symbols=symbols, weights_sha256=weights, graphs=(replace(kind, verification=tuple(records)),)
-    )
+        manifest, symbols=symbols, relations=wiring.relations, weights_sha256=weights,
+        graphs=(replace(kind, verification=tuple(records)),),
+    )  # fmt: skip
     write_border(graph, wiring, trial.parameterization, file)
     write_metadata(file, SizeRules.of(manifest), kind.precision)
     write_solvers(scheduler, asked.steps, folder)

@@ -1,24 +1,33 @@
 """How sizes are tied for tracing, and the rules that tracing finds for them."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Protocol
 
 import sympy
 import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.bounds import Bounds, narrow
-from zeus_trt.export.capture import Capture
 from zeus_trt.export.guards import Guard, list_guards
 from zeus_trt.export.sympy_relation import to_relation
 from zeus_trt.runtime.bundle.relation import Relation
 from zeus_trt.runtime.bundle.size_rules import SizeRules
-from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec
+from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec, TensorSpec
 
 
-def tie_sizes(captured: Capture, values: Sequence[Any]) -> None:
+class Traced(Protocol):
+    """What is traced: its inputs, and the sizes that vary, factors before products."""
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]: ...
+
+    @property
+    def symbols(self) -> tuple[SymbolSpec, ...]: ...
+
+
+def tie_sizes(captured: Traced, values: Sequence[Any]) -> None:
     """Tells the exporter which sizes are equal, and which are products of others."""
     sizes: dict[str, Any] = {}
     for name, size in list_sizes(captured, values):
@@ -35,7 +44,7 @@ def tie_sizes(captured: Capture, values: Sequence[Any]) -> None:
                 torch._check(whole % scale.denominator == 0)
 
 
-def read_rules(captured: Capture, program: torch.export.ExportedProgram) -> SizeRules:
+def read_rules(captured: Traced, program: torch.export.ExportedProgram) -> SizeRules:
     """The rules that a traced graph has for its sizes, from every condition that tracing met on its way.
 
     A condition of one size becomes a limit where it can; any other a relation. The batch may be 1, which torch
@@ -73,7 +82,9 @@ def _name_guards(
         if condition == sympy.true or not condition.free_symbols & {*names.values()}:
             continue  # a condition on data alone, such as how many tokens are masked, says nothing of sizes
         if strange := condition.free_symbols - {*names.values()}:
-            if _compares_shapes(condition) or _read_bounds(condition.free_symbols, ranges).implies(condition):
+            if _compares_shapes(condition) or _bounds_part(condition, strange):
+                continue
+            if _read_bounds(condition.free_symbols, ranges).implies(condition):
                 continue
             raise _refuse(guard, f"{condition}, where {min(map(str, strange))} is no size of an input")
         for part in sympy.And.make_args(condition):
@@ -86,13 +97,18 @@ def _compares_shapes(condition: sympy.Basic) -> bool:
     return all(isinstance(part, sympy.Eq) for part in sympy.Or.make_args(condition))
 
 
+def _bounds_part(condition: sympy.Basic, data: Collection[sympy.Symbol]) -> bool:
+    """Whether it says that data ask for no more than there is: a graph's slices end there as Python's do."""
+    return isinstance(condition, sympy.LessThan) and condition.lhs in data
+
+
 def _read_bounds(symbols: Iterable[sympy.Symbol], ranges: Mapping[sympy.Symbol, Any]) -> Bounds:
     """What is known of sizes and of symbols that are read from data."""
     least = {symbol: int(ranges[symbol].lower) if symbol in ranges else 2 for symbol in symbols}
     return Bounds(dict.fromkeys(symbols, 1), least)
 
 
-def _write_products(captured: Capture) -> dict[sympy.Symbol, sympy.Basic]:
+def _write_products(captured: Traced) -> dict[sympy.Symbol, sympy.Basic]:
     """Each size that is a product, by its factors."""
     products = {}
     for symbol in captured.symbols:
@@ -140,7 +156,7 @@ def _limit(spec: SymbolSpec, bounds: Bounds, is_batch: bool) -> SymbolSpec:
     )
 
 
-def list_sizes(captured: Capture, values: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+def list_sizes(captured: Traced, values: Sequence[Any]) -> Iterator[tuple[str, Any]]:
     """Every size that varies, under its symbol; a symbol comes once per axis that has it."""
     for spec, value in zip(captured.inputs, values, strict=True):
         if spec.value:

@@ -56,8 +56,8 @@ def is_pipeline(name: str | Path) -> bool:
         ) from error
     if not is_folder and (path / "modular_model_index.json").is_file():
         raise ZeusError(
-            f"model: got {name}, a modular pipeline, whose blocks have their own loops; expected a pipeline that is "
-            "not modular. Make one of its components, and save it with save_pretrained()."
+            f"model: got {name}, a modular pipeline; expected one that is not, since the folder of a modular one does "
+            "not hold all of its parts. Load it in Python, and pass it to zeus_trt.export() or zeus_trt.accelerate()."
         )
     if is_folder or exists or not _HUB_ID.fullmatch(str(name)):
         return is_folder

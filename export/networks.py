@@ -41,10 +41,9 @@ def find_together(run: Run, answer: Any) -> tuple[str, ...]:
         run: The base run.
         answer: What the denoiser answered in it.
     """
-    tensors = run.arguments.tensors
-    names = tuple(name for name in tensors if name in run.changing and run.scales[name] is None)
-    shapes = [leaf.shape for leaf in pytree.tree_leaves(answer) if isinstance(leaf, torch.Tensor)]
-    return names if len(names) > 1 and [tensors[name].shape for name in names] == shapes else ()
+    shapes = [tuple(leaf.shape) for leaf in pytree.tree_leaves(answer) if isinstance(leaf, torch.Tensor)]
+    names = tuple(name for name in run.arguments.tensors if run.changing.get(name) in shapes)
+    return names if len(names) > 1 and [run.changing[name] for name in names] == shapes else ()
 
 
 def say_unsteppable(

@@ -94,6 +94,8 @@ class _Int(int, metaclass=_OpenType):
 
     @staticmethod
     def keep(value: Any) -> Any:
+        if isinstance(value, torch.SymFloat) and _is_tracing():
+            return torch.sym_int(value)
         return value if _is_open(value) else None
 
 

@@ -33,10 +33,12 @@ from zeus_trt.export.arguments import (
 )  # fmt: skip
 from zeus_trt.export.denoisers import watch
 from zeus_trt.export.recorder import STEPS
+from zeus_trt.runtime.pipelines.arguments import list_parameters
 
 SEED = "content_seed"
 """A setting of every ``PipelineCall``: which content is made."""
 DETAIL = "prompt_detail"
+UNEVEN = "detail_of_the_last_prompt"
 """A setting of every ``PipelineCall``: words that are appended to its prompts, which makes them longer."""
 _MOST_GUESSES = 4
 PER_PROMPT = ("num_images_per_prompt", "num_videos_per_prompt", "num_waveforms_per_prompt")
@@ -71,7 +73,7 @@ class PipelineCall:
         return any(kind in _SIZED for kind in self.kinds.values()) or any(map(_is_picture, self.given.values()))
 
     def __call__(self, pipeline: Any, **setting: Any) -> Any:
-        takes = inspect.signature(pipeline.__call__).parameters
+        takes = list_parameters(pipeline)
         size = _find_size(setting)
         shape = _find_shape(self.shape, size)
         made = {name: make(kind, name, size, self.form, shape) for name, kind in self.kinds.items()}
@@ -79,6 +81,8 @@ class PipelineCall:
         passed = {name: copy.copy(value) for name, value in setting.items() if name in takes}
         if DETAIL in setting:
             passed["prompt"] = _append(passed["prompt"], setting[DETAIL])
+        if UNEVEN in setting:
+            passed["prompt"] = [*passed["prompt"][:-1], f"{passed['prompt'][-1]} {setting[UNEVEN]}"]
         if "num_inference_steps" in takes:
             passed["num_inference_steps"] = steps = _count_steps(takes, self.given)
             passed |= _cut_schedules(takes, steps)
@@ -108,7 +112,7 @@ def find_call(pipeline: Any, base: Mapping[str, Any], given: Mapping[str, Any]) 
     Raises:
         MissingArgument: The pipeline runs with nothing that can be made.
     """
-    takes = inspect.signature(pipeline.__call__).parameters
+    takes = list_parameters(pipeline)
     named = [p for p in takes.values() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
     free = [p for p in named if p.name not in base and p.name not in given]
     kinds = {p.name: find_kind(p, "num_frames" in takes) for p in free}

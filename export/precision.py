@@ -12,7 +12,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.export.capture import CONDITIONING, FIXED, LATENTS, Capture
+from zeus_trt.export.capture import Capture
+from zeus_trt.export.inputs import CONDITIONING, FIXED, LATENTS
 from zeus_trt.export.shallow_copy import copy_structure
 from zeus_trt.runtime.bundle.precision import FLOATS, QUANTIZED, Precision
 from zeus_trt.runtime.bundle.tensor_spec import TensorSpec

@@ -1,7 +1,9 @@
 """Recording what a pipeline passes to its denoiser, through a proxy: the pipeline is not touched."""
 
 import inspect
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.shape_probe import ShapeProbe
-from zeus_trt.runtime.pipelines.arguments import bind
+from zeus_trt.runtime.pipelines.arguments import bind, is_modular
 from zeus_trt.runtime.pipelines.denoisers import check_single, find_denoisers, has_scheduler, list_parts
 from zeus_trt.runtime.pipelines.proxy import Proxy
 from zeus_trt.runtime.pipelines.side_effects import unwrap
@@ -66,8 +68,10 @@ class Probing(Proxy):
         Raises:
             Exception: What the pipeline raises.
         """
-        with torch.random.fork_rng(devices=[]), self.running():
+        with torch.random.fork_rng(devices=[]), self.running(), _quiet():
             self._own["_progress_bar_config"] = {"disable": True}
+            if is_modular(self._pipeline):
+                self._own["_blocks"] = _silence(self._pipeline.blocks)  # a copy
             if seed is not None:
                 torch.manual_seed(seed)
             try:
@@ -83,6 +87,26 @@ class Probing(Proxy):
     def bind(self, module: torch.nn.Module, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The arguments of a call by their names in ``forward``."""
         return bind(inspect.signature(type(unwrap(module)).forward), module, *args, **kwargs)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps the errors of blocks of modular pipelines out of the log: trying arguments makes some."""
+    logger = logging.getLogger("diffusers.modular_pipelines")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _silence(blocks: Any) -> Any:
+    """Blocks of a modular pipeline, and all in them, without progress bars."""
+    blocks._progress_bar_config = {"disable": True}
+    for part in getattr(blocks, "sub_blocks", {}).values():
+        _silence(part)
+    return blocks
 
 
 class Recorder(Probing):

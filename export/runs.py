@@ -33,12 +33,14 @@ class Settings:
         content: Arguments that change the content and no size, such as another prompt of the same length; they tell
             conditioning from tensors that follow from the size alone.
         run: Called with the pipeline and these arguments.
+        uneven: Arguments that make the prompts of a call differ in length, for pipelines that pass a mask only then.
     """
 
     base: Mapping[str, Any]
     varied: Mapping[str, Any]
     content: Mapping[str, Any] = field(default_factory=dict)
     run: Callable[..., Any] = run_pipeline
+    uneven: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -202,7 +204,10 @@ def check_same(first: Arguments, other: Arguments) -> None:
     Raises:
         ZeusError: An argument is passed in one call only, or in another type.
     """
-    kinds = [{name: type(leaf) for name, leaf in arguments.leaves.items()} for arguments in (first, other)]
+    kinds = [
+        {name: type(leaf) for name, leaf in arguments.leaves.items() if leaf is not None}
+        for arguments in (first, other)
+    ]
     for name in sorted(kinds[0].keys() | kinds[1].keys()):
         one, two = (kind[name].__name__ if name in kind else "nothing" for kind in kinds)
         if one != two:
@@ -223,7 +228,7 @@ def find_moving_integers(runs: Sequence[Run]) -> frozenset[str]:
     for run in runs[1:]:
         check_same(first, run.arguments)
         for name, value in first.constants.items():
-            if (other := run.arguments.leaves[name]) == value:
+            if (other := run.arguments.leaves.get(name)) == value:
                 continue
             if type(value) is not int:
                 raise ZeusError(

@@ -9,9 +9,19 @@ from typing import Any
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.arguments import OTHER_PROMPT, PROMPT
 from zeus_trt.export.labels import count_labels
-from zeus_trt.export.pipeline_call import DETAIL, PER_PROMPT, SEED, MissingArgument, PipelineCall, find_call, runs
+from zeus_trt.export.pipeline_call import (
+    DETAIL,
+    PER_PROMPT,
+    SEED,
+    UNEVEN,
+    MissingArgument,
+    PipelineCall,
+    find_call,
+    runs,
+)
 from zeus_trt.export.recorder import check_pipeline
 from zeus_trt.export.runs import Settings
+from zeus_trt.runtime.pipelines.arguments import list_parameters
 
 _OUTPUTS = ("latent", "pt", "np")  # not every pipeline returns latents
 _TEXT_LENGTHS = ("max_sequence_length",)
@@ -42,7 +52,7 @@ def choose_settings(
     """
     check_pipeline(pipeline)
     given = _check_given(pipeline, dict(arguments or {}))
-    takes = inspect.signature(pipeline.__call__).parameters
+    takes = list_parameters(pipeline)
     fixed: dict[str, Any] = {"output_type": "latent"} if "output_type" in takes else {}
     fixed |= {name: False for name in _RESIZES if name in takes}
     step = max(8 * getattr(pipeline, "vae_scale_factor", 8), 32)
@@ -77,7 +87,7 @@ def choose_settings(
         unseen.append({**last, DETAIL: _DETAILS[1]})
     varied = _keep_what_runs(pipeline, call, base, varied, ("height", "width") if sizes[1:] else ())
     unseen = _restrict(unseen, varied)
-    return Settings(base, varied, _choose_content(base), call), tuple(unseen)
+    return Settings(base, varied, _choose_content(base), call, _choose_uneven(pipeline, call, base)), tuple(unseen)
 
 
 def fix_text(settings: Settings, unseen: Sequence[Mapping[str, Any]]) -> tuple[Settings, tuple[dict[str, Any], ...]]:
@@ -109,7 +119,7 @@ def _restrict(unseen: Sequence[Mapping[str, Any]], varied: Collection[str]) -> l
 
 
 def _check_given(pipeline: Any, given: dict[str, Any]) -> dict[str, Any]:
-    takes = inspect.signature(pipeline.__call__).parameters
+    takes = list_parameters(pipeline)
     open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes.values())
     unknown = [name for name in given if name not in takes and name not in ("height", "width")]
     if unknown and not open_ended:
@@ -152,7 +162,7 @@ def _choose_rows(
     pipeline: Any, fixed: Mapping[str, Any], given: dict[str, Any]
 ) -> tuple[tuple[dict[str, Any], dict[str, Any]], PipelineCall]:
     """The settings of two rows, what makes them three, and what the pipeline then runs with; one row if need be."""
-    takes = inspect.signature(pipeline.__call__).parameters
+    takes = list_parameters(pipeline)
     failure = None
     for rows in _list_rows(pipeline, takes, given):
         try:
@@ -218,6 +228,13 @@ def _choose_content(base: Mapping[str, Any]) -> dict[str, Any]:
     if prompt is None:
         return {} if "class_labels" in base else {SEED: 1}
     return {SEED: 1, "prompt": [OTHER_PROMPT] * len(prompt) if isinstance(prompt, list) else OTHER_PROMPT}
+
+
+def _choose_uneven(pipeline: Any, call: PipelineCall, base: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes the prompts differ in length; nothing where there is one, or where the pipeline refuses it."""
+    prompt, uneven = base.get("prompt"), {UNEVEN: _DETAILS[0]}
+    several = isinstance(prompt, list) and len(prompt) > 1 and _is_text(prompt)
+    return uneven if several and runs(pipeline, call, {**base, **uneven}) else {}
 
 
 def _list_default_sizes(pipeline: Any, step: int) -> list[tuple[int, int]]:

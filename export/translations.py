@@ -1,5 +1,6 @@
 """How operators become ONNX, where torch's own way fails in an engine."""
 
+import builtins
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -81,11 +82,19 @@ def find_true(tensor: Any) -> Any:
     return op.Unsqueeze(spread(op.Cast(op.Cast(tensor, to=ir.DataType.BOOL), to=INT64)), _write([1]))
 
 
+def round_number(number: Any, digits: int | None = None) -> Any:
+    """``round`` of a number made of sizes, half to even as in Python."""
+    if digits:
+        raise NotImplementedError(f"round to {digits} digits")
+    return op.Cast(op.Round(number), to=INT64)
+
+
 def _write(numbers: Sequence[int]) -> Any:
     return op.Constant(value_ints=list(numbers))
 
 
 TRANSLATIONS: dict[Callable, Callable] = {
+    builtins.round: round_number,
     torch.ops.aten.squeeze.dim: squeeze,
     torch.ops.aten.index.Tensor: index,
     torch.ops.aten.nonzero.default: find_true,

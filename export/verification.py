@@ -1,6 +1,7 @@
 """Verifying a graph in the precision that it was exported in, and tracing its model again."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,7 @@ def _choose_settings(
 ) -> tuple[Settings, tuple[dict[str, Any], ...]]:
     """Those of the export: prompts have one length where no size of the graph is that of a prompt."""
     settings, unseen = choose_settings(pipeline, arguments=arguments)
+    settings = settings if manifest.masks else replace(settings, uneven={})
     has_text = any(symbol.name.startswith("prompt") for symbol in manifest.symbols)
     return (settings, unseen) if has_text else fix_text(settings, unseen)
 

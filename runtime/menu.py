@@ -11,7 +11,7 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.guidance import Guidance
 from zeus_trt.zeus_graph import Plan
-from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan
+from zeus_trt.zeus_graph.calibrated_plan import CalibratedPlan, is_made_for
 from zeus_trt.zeus_graph.counts import is_finite, show
 
 FOLDER = "plans"
@@ -56,7 +56,8 @@ class Menu:
 
         Args:
             num_steps: Solver steps.
-            guidance: It may differ by a tenth from the scale that a plan was measured at, and in nothing else.
+            guidance: It may differ by a tenth from the scale that a plan was measured at, and in nothing else. A plan
+                that was measured over a range is for the scales within it.
             find_fingerprint: Gives that of the traced solver; only called where something depends on it.
 
         Raises:
@@ -69,7 +70,7 @@ class Menu:
         offers = [
             Offer(one.plan, one.chosen.psnr_db, one.chosen.plan.cost(one.quantized_cost or 1.0))
             for one in near
-            if one.fingerprint == fingerprint
+            if fingerprint in one.fingerprints
             and one.workload.get("weights_sha256") == weights
             and (quantized or "Q" not in one.chosen.plan.steps)
         ]
@@ -142,6 +143,6 @@ def refuse_floor() -> ZeusError:
 
 def _is_near(plan: CalibratedPlan, scale: float) -> bool:
     made: Any = plan.workload.get("guidance_scale")
-    if 1.0 in (made, scale):  # no guidance is another run
-        return made == scale
+    if is_made_for(made, scale) or 1.0 in (made, scale):  # no guidance is another run
+        return is_made_for(made, scale)
     return is_finite(made) and abs(scale - made) <= _NEAR * abs(made)

@@ -66,6 +66,8 @@ class Surrogate:
         feedback: (N,), or (M, N): by how much an output moves when its model input moves by one.
         order: How many past full outputs a skipped step reads.
         noise: (N,): mean square of the quantized engine's error, for plans with quantized steps.
+        others: Surrogates of further solvers, of as many evaluations and the same order: the weights are fitted to all
+            at once. Steps of the quantized engine are for one alone.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Surrogate:
         feedback: np.ndarray,
         order: int,
         noise: np.ndarray | None = None,
+        others: Sequence["Surrogate"] = (),
     ):
         size = program.num_evaluations
         factors = [_factor(one) for one in gram.reshape(-1, size, size)]
@@ -87,6 +90,7 @@ class Surrogate:
             self._errors = np.hstack([np.zeros_like(self._psi), np.diag(np.sqrt(noise))])
             self._psi = np.hstack([self._psi, np.zeros((len(noise), len(noise)))])
         self._program, self._feedback, self._order = program, feedback, order
+        self._all = (self, *others)
         # Rows: the newest output, its first difference, its second, ...
         self._differences = np.array([[(-1) ** k * comb(n, k) for k in range(order)] for n in range(order)], float)
 
@@ -99,31 +103,30 @@ class Surrogate:
         """
         count, steps = full.shape
         quantized = np.zeros(full.shape, bool) if quantized is None else quantized
-        rank = self._psi.shape[1]
-        used = np.zeros((count, steps, rank))
-        moved = np.zeros((count, 1, rank))  # of the solver's state, against the recorded run
+        runs = [_Run(one, count) for one in self._all]
         recent, known = np.zeros((count, self._order), int), np.zeros(count, int)
         sources, weights = np.zeros((count, steps, self._order), int), np.zeros((count, steps, self._order))
-        for step, (row, matrix) in enumerate(zip(self._program.input_rows, self._program.matrices, strict=True)):
-            output = self._psi[step] + self._feedback[step] * (row @ moved)
+        for step in range(steps):
+            outputs = [run.respond(step) for run in runs]
             skipped, ran = np.flatnonzero(~full[:, step]), np.flatnonzero(full[:, step])
             if skipped.size:
                 past = recent[skipped]
-                features = used[skipped[:, None], past]
-                target = np.broadcast_to(self._psi[step], (skipped.size, rank))
-                if matrix[0, -1]:  # some solvers put an output into their history only
-                    target = target - (matrix[0, :-1] @ moved[skipped]) / matrix[0, -1]
-                fitted = self._fit_step(step, past, known[skipped], features, target)
-                output[skipped] = (fitted[:, None] @ features)[:, 0]
+                features = [run.used[skipped[:, None], past] for run in runs]
+                targets = [run.aim(step, skipped) for run in runs]
+                fitted = self._fit_step(
+                    step, past, known[skipped], np.concatenate(features, -1), np.concatenate(targets, -1)
+                )
+                for output, feature in zip(outputs, features, strict=True):
+                    output[skipped] = (fitted[:, None] @ feature)[:, 0]
                 sources[skipped, step], weights[skipped, step] = past, fitted
             if (coarse := np.flatnonzero(quantized[:, step])).size:
-                output[coarse] += self._errors[step]
-            used[:, step] = output
+                outputs[0][coarse] += self._errors[step]
             recent[ran, 1:] = recent[ran, :-1]
             recent[ran, 0] = step
             known[ran] += 1
-            moved = matrix @ np.concatenate([moved, (output - self._psi[step])[:, None]], axis=1)
-        errors = np.square(moved[:, 0]) @ self._models
+            for run, output in zip(runs, outputs, strict=True):
+                run.advance(step, output)
+        errors = np.hstack([np.square(run.moved[:, 0]) @ run.surrogate._models for run in runs])
         mean = errors[:, 0] if errors.shape[1] == 1 else np.exp(np.log(np.maximum(errors, _LEAST)).mean(axis=1))
         return Fit(full, quantized, sources, weights, mean)
 
@@ -141,6 +144,34 @@ class Surrogate:
         products = products + np.eye(self._order) * np.where(squares > 0, _RIDGE * squares, 1.0)[:, None]
         corrections = np.linalg.solve(products, differences @ missing[:, :, None])[..., 0]
         return line + corrections @ self._differences
+
+
+class _Run:
+    """Runs of as many plans, by one solver."""
+
+    def __init__(self, surrogate: Surrogate, count: int):
+        self.surrogate = surrogate
+        size, rank = surrogate._psi.shape
+        self.used = np.zeros((count, size, rank))
+        self.moved = np.zeros((count, 1, rank))  # of the solver's state, against the recorded run
+
+    def respond(self, step: int) -> np.ndarray:
+        """(plans, rank): the outputs of a full step."""
+        one = self.surrogate
+        return one._psi[step] + one._feedback[step] * (one._program.input_rows[step] @ self.moved)
+
+    def aim(self, step: int, some: np.ndarray) -> np.ndarray:
+        """(some plans, rank): the outputs that bring the sample after the step back to the recorded one."""
+        matrix, target = self.surrogate._program.matrices[step], self.surrogate._psi[step]
+        if matrix[0, -1]:  # some solvers put an output into their history only
+            return target - (matrix[0, :-1] @ self.moved[some]) / matrix[0, -1]
+        return np.broadcast_to(target, (some.size, target.size))
+
+    def advance(self, step: int, output: np.ndarray) -> None:
+        """Goes on with these outputs."""
+        self.used[:, step] = output
+        change = (output - self.surrogate._psi[step])[:, None]
+        self.moved = self.surrogate._program.matrices[step] @ np.concatenate([self.moved, change], axis=1)
 
 
 def _factor(gram: np.ndarray) -> np.ndarray:

@@ -34,7 +34,7 @@ def calibrate(
         min_psnr: The goal: PSNR in dB to the full run, at least.
         output: A .json file to write the plan to.
         **options: As in ``open_task``: ``steps``, ``solver``, ``backend``, ``labels``, ``guidance_scale``,
-            ``trajectories``, ``seed`` ...
+            ``objective``, ``trajectories``, ``seed`` ...
 
     Raises:
         ZeusError: No goal or several, an impossible one, a model that does not open, or a place that cannot be written.
@@ -103,7 +103,8 @@ def run_calibration(
     else:
         result = trace_pareto(task)
         if bundle := getattr(task.workload, "bundle", None):
-            key = json_file.digest({"setting": str(task.setting), **task.workload.describe()})[:16]
+            several = {"solvers": task.solvers} if len(task.programs) > 1 else {}
+            key = json_file.digest({"setting": str(task.setting), **several, **task.workload.describe()})[:16]
             add_plans(bundle, key, result.plans)
             say(f"{len(result.plans)} plans are in {bundle.path / FOLDER}: run or serve with a min_psnr to choose one")
     if place:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.evaluation.guidance_range import Scale
 from zeus_trt.evaluation.pipeline_workload import PipelineWorkload
 from zeus_trt.export.labels import choose_labels, count_labels
 from zeus_trt.export.loading import load_pipeline
@@ -30,6 +31,7 @@ class ModelOptions:
         prompts: One per image, in turn; or a file with one per line.
         labels: The same of a model of class labels; all classes of a bundle or a bare model by default.
         guidance_scale: As in ``choose_guidance``: the pipeline's own by default, else 2 of class labels, else 1.
+            A range, as a tuple, is for calibration: each sample takes its own from it.
         seed: Image k draws its noise from seed + k.
         negative_prompt: Of every image.
         size: Height and width in pixels.
@@ -47,7 +49,7 @@ class ModelOptions:
 
     prompts: Sequence[str] | Path = ()
     labels: Sequence[int] | None = None
-    guidance_scale: float | None = None
+    guidance_scale: Scale | None = None
     seed: int = 0
     negative_prompt: str | None = None
     size: tuple[int, int] | None = None

@@ -18,6 +18,7 @@ from zeus_trt.evaluation.pipeline_workload import read_images
 from zeus_trt.pictures import to_images
 from zeus_trt.runtime import Session, Step, accelerate
 from zeus_trt.runtime.menu import Aim, Offer
+from zeus_trt.runtime.pipelines.denoisers import check_plain
 from zeus_trt.serving import Batcher, Counters
 from zeus_trt.serving.dispatcher import PATIENCE
 from zeus_trt.serving.image_model import Draw, Made, OnStep
@@ -43,6 +44,7 @@ class PipelineModel:
     """
 
     def __init__(self, pipeline: Any, session: Session, max_active: int = 8, max_queue: int = 256, **settings: Any):
+        check_plain(pipeline)
         self._takes = inspect.signature(pipeline.__call__).parameters
         if "num_frames" in self._takes:
             raise ZeusError(

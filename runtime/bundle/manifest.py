@@ -143,8 +143,7 @@ class Manifest:
         guidance_factor: What the scale is multiplied with for that input: 1 for FLUX, 1000 for HunyuanVideo; None if
             it is not known.
         timestep_scale: What the graphs multiply the solver's timestep with (0.001 for FLUX).
-        constant_axis: Axis along which the graphs append the input of role ``constant`` to the latents; None without
-            one.
+        constant_axis: Axis along which the graphs append the input of role ``constant`` to the latents, if any.
         variance_axis: Axis along which the denoiser itself returns a learned variance after its prediction, which the
             graphs drop; None without one.
         unsteppable: Why no solver can step the graphs, whose border is then the denoiser's own; empty if one can.
@@ -156,6 +155,8 @@ class Manifest:
         layout: How the output is cut into what the network answers, where it answers several tensors; None where the
             output is what it answers.
         networks: Networks that the denoiser reads at each step, which have bundles in this one.
+        masks: Inputs that are ones where the pipeline passes none.
+        is_bare: Whether the denoiser answers with its prediction alone.
         branches: Conditions on values of which the graphs have one side: they return NaN where it is the other.
         files: Size and digest of every file of the export, but for those bundles.
     """
@@ -186,6 +187,8 @@ class Manifest:
     adapters_sha256: str = ""
     layout: Layout | None = None
     networks: tuple[str, ...] = ()
+    masks: tuple[str, ...] = ()
+    is_bare: bool = False
     branches: tuple[Branch, ...] = ()
     files: dict[str, FileEntry] = field(default_factory=dict)
 
@@ -251,9 +254,8 @@ class Manifest:
 
         The digest finds accidental changes. It is no signature: who changes the manifest can make another digest.
         """
-        content = asdict(self)
-        if not self.branches:
-            del content["branches"]  # most have none, and older readers refuse the name
+        rare = ("masks", "is_bare", "branches")  # most have none of these, and older readers refuse the names
+        content = {name: value for name, value in asdict(self).items() if value or name not in rare}
         return seal({"format": FORMAT, **content})
 
     @classmethod

@@ -42,6 +42,8 @@ def check_manifest(manifest: Manifest) -> None:
     if not all(_DIGEST.fullmatch(digest) for digest in (manifest.weights_sha256, manifest.adapters_sha256)):
         raise ValueError("its weights_sha256 or adapters_sha256 is no digest")
     _check_symbols(manifest)
+    if wrong := [name for name in manifest.masks if name not in {spec.name for spec in manifest.inputs}]:
+        raise ValueError(f"its masks have {wrong[0]!r}, which is no input")
     if manifest.layout and (not manifest.unsteppable or len(manifest.output.axes) != 2):
         raise ValueError("it has a layout for an output that is no (rows, numbers), or that a solver steps")
     if wrong := [name for name in manifest.networks if "/" in name or not is_plain_name(name)]:

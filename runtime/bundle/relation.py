@@ -3,7 +3,7 @@
 import math
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from zeus_trt.errors import ZeusError
@@ -77,6 +77,11 @@ class Relation:
     def names(self) -> frozenset[str]:
         """The symbols in it."""
         return frozenset(term for term in self.terms if isinstance(term, str) and not _is_operator(term))
+
+    def rename(self, rename: Callable[[str], int | str]) -> "Relation":
+        """The same with other symbols, or numbers, in the places of its symbols."""
+        names = self.names
+        return replace(self, terms=tuple(rename(str(term)) if term in names else term for term in self.terms))
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
         """Whether these sizes satisfy it. Sizes that it has no value for, such as a division by zero, do not.

@@ -43,6 +43,20 @@ class Arguments:
         return pytree.tree_unflatten([leaves[name] for name in self.leaves], self.structure)
 
 
+def is_modular(pipeline: Any) -> bool:
+    """Whether it is one of diffusers' modular pipelines, whose blocks say what a call takes."""
+    return any(kind.__name__ == "ModularPipeline" for kind in type(pipeline).__mro__)
+
+
+def list_parameters(pipeline: Any) -> Mapping[str, inspect.Parameter]:
+    """What a call of a pipeline takes, by name; nothing that a modular pipeline takes is required, nor typed."""
+    if not is_modular(pipeline):
+        return inspect.signature(pipeline.__call__).parameters
+    named = {one.name: one.default for one in pipeline.blocks.inputs if one.name}
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return {name: inspect.Parameter(name, kind, default=default) for name, default in named.items()}
+
+
 def bind(signature: inspect.Signature, *args: Any, **kwargs: Any) -> dict[str, Any]:
     """What was passed to a method, by the names of its signature; its first parameter, ``self``, is left out."""
     arguments = dict(signature.bind(*args, **kwargs).arguments)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.runtime.pipelines.arguments import is_modular
 from zeus_trt.runtime.pipelines.side_effects import unwrap
 from zeus_trt.runtime.pipelines.stand_in import is_scheduler
 
@@ -39,7 +40,7 @@ def list_parts(pipeline: Any) -> Mapping[str, Any]:
 
 
 def check_single(pipeline: Any, verb: str) -> None:
-    """Refuses a pipeline that is made of whole pipelines, or a modular one.
+    """Refuses a pipeline that is made of whole pipelines.
 
     Args:
         pipeline: The pipeline.
@@ -48,12 +49,6 @@ def check_single(pipeline: Any, verb: str) -> None:
     Raises:
         ZeusError: It is.
     """
-    if any(kind.__name__ == "ModularPipeline" for kind in type(pipeline).__mro__):
-        raise ZeusError(
-            f"pipeline: got a {type(pipeline).__name__}, whose blocks have their own loops; expected a pipeline that "
-            f"is not modular. {verb} one that is made of its components, such as "
-            f"{type(pipeline).__name__.replace('Modular', '')}(**components)."
-        )
     if inner := list_pipelines(pipeline):
         raise ZeusError(
             f"pipeline: got a {type(pipeline).__name__}, made of the pipelines {', '.join(inner)}; expected one with a "
@@ -73,6 +68,20 @@ def list_pipelines(pipeline: Any) -> dict[str, Any]:
 def has_scheduler(pipeline: Any) -> bool:
     """Whether a pipeline has a part that sets timesteps and takes steps."""
     return any(map(is_scheduler, list_parts(pipeline).values()))
+
+
+def check_plain(pipeline: Any) -> None:
+    """Refuses a modular pipeline, whose call takes and returns other things than a plain one's.
+
+    Raises:
+        ZeusError: It is.
+    """
+    if is_modular(pipeline):
+        kind = type(pipeline).__name__
+        raise ZeusError(
+            f"pipeline: got a {kind}, which is modular; expected one that is not. Use accelerate() and export() on it, "
+            f"or make one of its components, such as {kind.replace('Modular', '')}(**components)."
+        )
 
 
 def _read_components(pipeline: Any) -> dict[str, Any] | None:

@@ -22,8 +22,9 @@ from zeus_trt.runtime.engines.named_inputs import spread_rows
 from zeus_trt.runtime.pipelines.answers import list_tensors
 from zeus_trt.runtime.pipelines.arguments import Arguments, bind
 from zeus_trt.runtime.pipelines.call_sizes import CallSizes
+from zeus_trt.runtime.pipelines.masks import fill_masks
 from zeus_trt.runtime.pipelines.module_state import read_adapters, read_state
-from zeus_trt.runtime.pipelines.rows import Rows, count_rows, stack_rows
+from zeus_trt.runtime.pipelines.rows import Rows, count_rows, read_prediction
 from zeus_trt.runtime.pipelines.side_effects import find_kept, find_new, unwrap
 from zeus_trt.runtime.pipelines.weights_digest import digest_weights, may_digest
 from zeus_trt.zeus_graph import json_file
@@ -76,7 +77,7 @@ class EngineCall:
 
         Returns:
             Of a denoiser, what pipelines read as ``[0]`` and by the name that ``forward`` gives its output: a tensor,
-            or a list with one per row.
+            or a list with one per row. The tensor itself, of one that answers so.
 
         Raises:
             ZeusError: An argument that the graph has no input for, a size that it does not take, another constant than
@@ -88,11 +89,14 @@ class EngineCall:
         output = torch.cat([self._answer(rows.flatten(arguments, row)) for row in range(count)])
         if layout := self._manifest.layout:
             return layout.split(output, self._sizes.measured, self._manifest.symbols)
+        if self._manifest.is_bare:
+            return output
         return self._output([*output.unbind(0)] if latents in rows.lists else output)
 
     def _answer(self, found: Arguments) -> torch.Tensor:
         """The denoiser's output for arguments as the graph takes them."""
         specs = [spec for spec in self._manifest.inputs if spec.role != "constant"]
+        found = fill_masks(self._manifest, found)
         if missing := [
             spec.name for spec in specs if not isinstance(found.leaves.get(spec.name), torch.Tensor | int | float)
         ]:
@@ -127,7 +131,7 @@ class EngineCall:
         """The part of a denoiser's answer that the engine gives: all but a learned variance."""
         if self._manifest.layout:
             return pack(list_tensors(answer))
-        axis, output = self._manifest.variance_axis, stack_rows(answer[0])
+        axis, output = self._manifest.variance_axis, read_prediction(answer)
         return output if axis is None else output.narrow(axis, 0, output.shape[axis] // 2)
 
     def _leave(self, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

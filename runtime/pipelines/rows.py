@@ -83,8 +83,9 @@ def count_rows(value: Any) -> int:
     return len(value) if isinstance(value, list | tuple) or (isinstance(value, torch.Tensor) and value.ndim) else 1
 
 
-def stack_rows(output: Any) -> torch.Tensor:
-    """A denoiser's output as one tensor, where it may be a list with a tensor per row."""
+def read_prediction(answer: Any) -> torch.Tensor:
+    """A denoiser's prediction: its answer, or the first part of that, which may be a list with a tensor per row."""
+    output = answer if isinstance(answer, torch.Tensor) else answer[0]
     return torch.stack([*output]) if isinstance(output, list | tuple) else output
 
 

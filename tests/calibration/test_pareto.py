@@ -9,6 +9,7 @@ from zeus_trt.calibration.calibrate import Samples
 from zeus_trt.calibration.pareto import list_budgets, trace_pareto
 from zeus_trt.evaluation.workload import Setting
 from zeus_trt.zeus_graph import Plan
+from zeus_trt.zeus_graph.calibrated_plan import MEAN, Measured
 
 COUNT = 50
 AFTER_THE_FIRST = dict.fromkeys(list_budgets(COUNT)[1:], 8)
@@ -17,7 +18,7 @@ AFTER_THE_FIRST = dict.fromkeys(list_budgets(COUNT)[1:], 8)
 class ScriptedTask:
     """A double of a task: the PSNR of every budget is given, nothing is run."""
 
-    samples, setting = Samples(1, 1, 1), Setting(Plan("F" * COUNT), COUNT)
+    objective, samples, setting = MEAN, Samples(1, 1, 1), Setting(Plan("F" * COUNT), COUNT)
 
     def __init__(self, calibrated, uniform, preset):
         self.calibrated, self.uniform, self.preset = calibrated, uniform, preset
@@ -26,13 +27,13 @@ class ScriptedTask:
         return None
 
     def bench(self):
-        return SimpleNamespace(measure=lambda plan, numbers: self.preset)
+        return SimpleNamespace(list_psnr=lambda plan, numbers: [self.preset])
 
     def calibrate(self, stats, bench, nfe):
         plan = Plan("F" * (nfe - 1) + "X" * (COUNT - nfe) + "F")
         return SimpleNamespace(
-            chosen=SimpleNamespace(psnr_db=self.calibrated.get(nfe, float(nfe)), plan=plan),
-            uniform=(SimpleNamespace(psnr_db=self.uniform.get(nfe, nfe - 5.0)),),
+            chosen=Measured(plan, self.calibrated.get(nfe, float(nfe))),
+            uniform=(Measured(plan, self.uniform.get(nfe, nfe - 5.0)),),
         )
 
 

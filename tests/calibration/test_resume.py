@@ -59,9 +59,9 @@ def test_what_was_recorded_before_is_not_run_again(tmp_path):
     setting = make_full_setting(workload, 8)
     Task(workload, setting, Samples(5, 1, 1), trajectories=file).record()
     spent = workload.calls
-    fewer = Task(workload, setting, Samples(2, 1, 1), trajectories=file).record()
+    (fewer,) = Task(workload, setting, Samples(2, 1, 1), trajectories=file).record()
     assert workload.calls == spent
-    alone = Task(ToyWorkload(), setting, Samples(2, 1, 1)).record()
+    (alone,) = Task(ToyWorkload(), setting, Samples(2, 1, 1)).record()
     assert fewer.calls == alone.calls
     np.testing.assert_array_equal(fewer.products, alone.products)
 

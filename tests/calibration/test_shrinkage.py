@@ -66,14 +66,15 @@ def test_a_solver_that_the_prior_does_not_know_leaves_the_trajectories_as_they_a
 def test_probes_are_recorded_where_asked_for_or_where_the_prior_does_not_know(make_scheduler, probes, calls):
     workload = ToyWorkload(make_scheduler=make_scheduler)
     task = Task(workload, make_full_setting(workload, STEPS), Samples(2, 1, 1), probes=probes)
-    assert task.record().calls == workload.calls == calls
+    (stats,) = task.record()
+    assert stats.calls == workload.calls == calls
 
 
 def test_a_file_without_probes_serves_no_calibration_with_them(tmp_path):
     workload, file = ToyWorkload(), tmp_path / "recorded.npz"
     setting = make_full_setting(workload, STEPS)
     Task(workload, setting, Samples(1, 1, 1), trajectories=file, probes=False).record()
-    more = Task(workload, setting, Samples(2, 1, 1), trajectories=file, probes=False).record()
+    (more,) = Task(workload, setting, Samples(2, 1, 1), trajectories=file, probes=False).record()
     assert more.responses.shape == (2, 0, STEPS)
     with pytest.raises(ZeusError, match="probes"):
         Task(workload, setting, Samples(1, 1, 1), trajectories=file).record()

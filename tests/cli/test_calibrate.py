@@ -108,6 +108,38 @@ def test_check_measures_at_several_guidance_scales(bundle, plan, tmp_path):
     assert call("calibrate", bundle, *OPTIONS, *scales, "--budget", 5, "-o", tmp_path / "no.json").exit_code == 2
 
 
+def test_a_range_of_guidance_scales(bundle, tmp_path):
+    path, scale = tmp_path / "range.json", ("--guidance-scale", "1.5:5")
+    done = call("calibrate", bundle, *OPTIONS, *scale, "--budget", 5, "-o", path)
+    assert done.exit_code == 0, done.output
+    assert "guidance       calibrated over 1.5 to 5\n" in done.stdout
+    assert json.loads(path.read_text())["workload"]["guidance_scale"] == [1.5, 5.0]
+    for words, warns in ((("--guidance-scale", 3), False), (("--guidance-scale", 6), True)):
+        options = ("--steps", 10, "--num-images", 1, "--plan", path, "-o", tmp_path / "out.png")
+        done = call("run", bundle, *options, *words)
+        assert done.exit_code == 0, done.output
+        assert ("its quality there is not known" in done.stderr) == warns
+    check = ("--steps", 10, "--num-held-out", 2, "--check", path)
+    for words in (scale, ("--guidance-scale", 3), ("--check-guidance", 3)):
+        assert call("calibrate", bundle, *check, *words).exit_code == 0
+    assert call("calibrate", bundle, *OPTIONS, "--guidance-scale", "5:2", "--budget", 5, "-o", path).exit_code == 2
+
+
+def test_one_plan_for_several_solvers_by_the_worst_tenth(bundle, tmp_path):
+    path, words = tmp_path / "both.json", ("--solver", "default", "--solver", "dpmpp-2m", "--objective", "worst-decile")
+    done = call("calibrate", bundle, *OPTIONS, *words, "--budget", 5, "-o", path)
+    assert done.exit_code == 0, done.output
+    assert "on the worst tenth" in done.stdout
+    made = json.loads(path.read_text())
+    assert (list(made["solvers"]), made["objective"]) == (["default", "dpmpp-2m"], "worst-decile")
+    for solver in made["solvers"]:
+        check = ("--steps", 10, "--num-held-out", 1, "--check", path, "--solver", solver)
+        assert call("calibrate", bundle, *check).exit_code == 0
+    refused = call("calibrate", bundle, *OPTIONS, *words[:2], "--solver", "heun", "--budget", 5, "-o", path)
+    assert refused.exit_code == 1
+    assert "--solver: got default with 10 evaluations, heun with 19 evaluations" in refused.stderr
+
+
 def test_pareto(bundle, tmp_path):
     folder = shutil.copytree(bundle, tmp_path / "bundle")
     for _ in range(2):  # the second menu takes the place of the first
@@ -183,9 +215,12 @@ def test_the_output_is_asked_for(bundle):
 def test_a_pipeline_is_calibrated_and_run(tmp_path, tiny_pipeline):
     pipeline, prompts, plan = tiny_pipeline, tmp_path / "prompts.txt", tmp_path / "plans" / "fast.json"
     prompts.write_text("a cat\n\na dog\n")
-    done = call("calibrate", pipeline, *OPTIONS, "--prompts", prompts, "--budget", 5, "-o", plan)
+    done = call(
+        "calibrate", pipeline, *OPTIONS, "--prompts", prompts, "--guidance-scale", "1.5:5", "--budget", 5, "-o", plan
+    )
     assert done.exit_code == 0, done.output
-    assert json.loads(plan.read_text())["workload"]["prompts"] == ["a cat", "a dog"]
+    made = json.loads(plan.read_text())["workload"]
+    assert (made["prompts"], made["guidance_scale"]) == (["a cat", "a dog"], [1.5, 5.0])
     options = ("--steps", 10, "--prompt", "a bird", "--plan", plan)
     done = call("run", pipeline, *options, "-o", tmp_path / "out.png", "--json")
     assert done.exit_code == 0, done.output

@@ -46,6 +46,23 @@ def bundle(graph):
     return folder
 
 
+def test_a_program_of_torch_makes_the_pictures_of_the_graph_of_the_same_network(tmp_path):
+    programs, graphs = (runpy.run_path(str(ROOT / f"examples/foreign_{name}.py")) for name in ("program", "edm"))
+    programs["write"](tmp_path / "mixture.pt2")
+    graphs["write"](tmp_path / "mixture.onnx")
+    refused = call("import", tmp_path / "mixture.pt2", "-o", tmp_path / "pt2", *NAMES)
+    assert refused.exit_code == 1
+    assert "model: got mixture.pt2, which torch loads with pickle" in refused.stderr
+    made = []
+    for kind in ("pt2", "onnx"):
+        words = ("-o", tmp_path / kind, *NAMES, "--steps", 12, "--scheduler", "EDMEulerScheduler", "--trust-engines")
+        done = call("import", tmp_path / f"mixture.{kind}", *words)
+        assert done.exit_code == 0, done.output
+        made.append(open_model(tmp_path / kind, inputs={"label": 3}).sample(choose_plan(ratio=2), [0], num_steps=12))
+    assert made[0].report.nfe < 12
+    assert torch.allclose(made[0].latents, made[1].latents, atol=1e-4)
+
+
 def test_one_command_line_compares_ratios_with_edm_euler_and_edm_dpm(bundle, tmp_path):
     done = call(
         "compare", bundle, "--input", "label=[0,1,2,3]", "--ratios", "0,2,3", "--solvers", "default,dpmpp-2m",

@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from zeus_trt.export.graph import write_graph
 from zeus_trt.export.open_sizes import keep_sizes_open
-from zeus_trt.runtime.pipelines.rows import Rows, stack_rows
+from zeus_trt.runtime.pipelines.rows import Rows, read_prediction
 
 DYNAMIC = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
 
@@ -46,6 +46,27 @@ def test_sizes_stay_open(tmp_path):
         (found,) = session.run(None, {"x": given.numpy()})
         torch.testing.assert_close(torch.from_numpy(found), model(given), rtol=1e-5, atol=1e-5)
     assert double.cache_info().currsize == 2  # of the model itself, at the two sizes; nothing of the trace
+
+
+class Resized(torch.nn.Module):
+    """Rounds sizes to rows as EasyAnimate and HunyuanVideo do: up by a negative quotient, to the nearest, a root."""
+
+    def forward(self, x):
+        length = x.shape[1]
+        counts = [-(-length // 3), round(length * 3 / 4), round(length / 2), int(length / 3), int(length**0.5)]
+        return x[:, 0].sum() + sum(place * x.new_ones(count).sum() for place, count in enumerate(counts, 1))
+
+
+def test_rounded_sizes_stay_open(tmp_path):
+    model, path = Resized(), tmp_path / "graph.onnx"
+    x = torch.ones(2, 9)
+    with keep_sizes_open(model):
+        program = torch.export.export(model, (x,), dynamic_shapes=(DYNAMIC,), strict=False)
+    write_graph(program, ["x"], [("rows", "length"), ()], path)
+    session = onnxruntime.InferenceSession(str(path))
+    for length in (5, 7, 9, 14, 16, 25):
+        x = torch.ones(3, length)
+        assert session.run(None, {"x": x.numpy()})[0] == model(x)
 
 
 class Failing(torch.nn.Module):
@@ -104,4 +125,4 @@ def test_a_list_with_a_tensor_per_row_is_one_row_at_a_time():
     assert taken.leaves["t"].equal(torch.tensor([1.0]))
     restored = rows.restore(taken.nest(taken.leaves))
     assert [tensor.shape for tensor in restored["x"]] == [(2, 4)]
-    assert stack_rows(restored["x"]).shape == (1, 2, 4)
+    assert read_prediction([restored["x"]]).shape == (1, 2, 4)

@@ -19,11 +19,19 @@ def run(pipeline, steps=12):
     return made.frames, made.audio
 
 
+def test_channels_that_stay_and_times_per_token_are_no_latents():
+    leaves = {"video": torch.zeros(2, 5, 9), "sound": torch.zeros(2, 7, 4), "times": torch.zeros(2, 5)}
+    moved = {"video": (2, 5, 4), "sound": (2, 7, 4), "times": (2, 5)}
+    base = Run(flatten(leaves), {}, moved, dict.fromkeys(moved), 1, leaves)
+    assert find_together(base, (torch.zeros(2, 5, 4), torch.zeros(2, 7, 4))) == ("video", "sound")
+
+
 @pytest.mark.parametrize("shapes", [[(2, 5), (2, 7)], [(2, 5)], [(2, 7), (2, 5)], [(2, 5), (2, 7), (2, 9)]])
 def test_latents_belong_together_where_each_has_an_output(shapes):
     leaves = {"video": torch.zeros(2, 5), "sound": torch.zeros(2, 7), "sigma": torch.zeros(2), "text": torch.zeros(2)}
     scales = {"video": None, "sound": None, "sigma": 1.0}
-    base = Run(flatten(leaves), {}, dict.fromkeys(scales, (2,)), scales, 1, leaves)
+    changing = {name: tuple(leaves[name].shape) for name in scales}
+    base = Run(flatten(leaves), {}, changing, scales, 1, leaves)
     found = find_together(base, tuple(torch.zeros(shape) for shape in shapes))
     assert found == (("video", "sound") if shapes == [(2, 5), (2, 7)] else ())
 

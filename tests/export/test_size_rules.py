@@ -163,6 +163,17 @@ def test_a_condition_that_no_manifest_holds_is_an_error_that_names_it():
         read_rules(captured, trace_flat(captured))
 
 
+def test_a_part_that_data_cut_is_no_rule():
+    class Cutting(Net):
+        def forward(self, sample, timestep, text, frames=3):
+            count = (text > 0).sum(dtype=torch.int)
+            return (sample + torch.cat([sample, sample], 2)[:, :, :count].sum(),)
+
+    captured = describe(None)
+    captured.denoiser.__class__ = Cutting
+    assert read_rules(captured, trace_flat(captured)).relations == ()
+
+
 def test_a_condition_that_torch_writes_twice_is_one_rule():
     rules = read_rules(captured := describe(lambda b, h, w, t, f: bool(f % 2)), trace_flat(captured))
     assert [str(relation) for relation in rules.relations] == ["frames % 2 > 0"]

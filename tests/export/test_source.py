@@ -15,7 +15,6 @@ import zeus_trt
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.loading import load_pipeline
 from zeus_trt.export.source import load_denoiser, load_single_file, open_source
-from zeus_trt.open_model import open_model
 
 
 def equal_weights(one, other):
@@ -121,18 +120,3 @@ def test_files_of_weights_that_do_not_fit_are_one_sentence(single, tmp_path):
     save_file({name: part[name] for name in list(part)[:20]}, tmp_path / "part.safetensors")
     with pytest.raises(ZeusError, match=r"part\.safetensors"):
         open_source(tmp_path / "part.safetensors", folder)
-
-
-@pytest.mark.skipif(not hasattr(diffusers, "ModularPipeline"), reason="needs a diffusers with modular pipelines")
-def test_modular_pipelines_are_refused_in_one_sentence(tmp_path):
-    class OwnModularPipeline(diffusers.ModularPipeline):
-        def __init__(self):
-            """Without blocks."""
-
-    for call in (zeus_trt.accelerate, lambda model: zeus_trt.export(model, tmp_path / "bundle")):
-        with pytest.raises(ZeusError, match=r"pipeline: got a OwnModularPipeline, .* OwnPipeline\(\*\*components"):
-            call(OwnModularPipeline())
-    (tmp_path / "modular_model_index.json").write_text("{}")
-    for call in (open_model, lambda model: zeus_trt.export(model, tmp_path / "bundle")):
-        with pytest.raises(ZeusError, match="a modular pipeline, whose blocks have their own loops"):
-            call(tmp_path)

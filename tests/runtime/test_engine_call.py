@@ -222,6 +222,21 @@ def predict_unknown(self, sample, timestep, encoder_hidden_states) -> "NotImport
     return (sample,)
 
 
+def test_a_bare_answer_is_the_tensor_itself(net):
+    kind = type("Net", (Net,), {"forward": lambda self, **inputs: Net.forward(self, **inputs)[0]})
+    call = EngineCall(lambda **inputs: 2 * inputs["sample"], make_manifest(is_bare=True), Net)
+    assert torch.equal(call(*give()), 2 * give()[0])
+    manifest = make_manifest(is_bare=True, weights_sha256=digest_weights(net)[0])
+    assert "is_bare" in manifest.to_json()
+    assert "is_bare" not in make_manifest().to_json()
+    bare = kind()
+    bare.load_state_dict(net.state_dict())
+    checked = CheckedCall(EngineCall(lambda **inputs: net(**inputs)[0], manifest, Net), bare)
+    named = dict(zip(("sample", "timestep", "encoder_hidden_states"), give(), strict=True))
+    with torch.no_grad():
+        assert torch.equal(checked(**named), bare(**named))
+
+
 @pytest.mark.parametrize(
     ("forward", "name"),
     [(predict, "predicted_image_embedding"), (predict_unknown, "sample"), (Net.forward, "sample")],

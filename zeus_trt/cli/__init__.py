@@ -26,6 +26,7 @@ add_trust_option(
     compare.compare,
     gate.gate,
     generate_batch.generate_batch,
+    import_model.import_model,
     inspect.inspect,
     package.package,
     run.run,

@@ -6,13 +6,13 @@ import click
 
 from zeus_trt.cli.command import say
 from zeus_trt.cli.group import main
-from zeus_trt.cli.options import Number, Numbers, guidance_option, input_option, progress
+from zeus_trt.cli.options import Number, Numbers, Scale, input_option, progress
 
 _path = click.Path(path_type=Path)
 
 
 _GOALS = ("nfe", "speedup", "min_psnr")
-_RECORDING = ("trajectories", "num_trajectories", "probes", "num_validation", "max_calls", "cost")
+_RECORDING = ("trajectories", "num_trajectories", "probes", "num_validation", "max_calls", "cost", "objective")
 
 
 @main.command(
@@ -26,17 +26,26 @@ _RECORDING = ("trajectories", "num_trajectories", "probes", "num_validation", "m
 )
 @click.argument("model")
 @click.option("--steps", type=click.IntRange(1), default=50, show_default=True, help="Solver steps.")
-@click.option("--solver", default="default", show_default=True, help="The checkpoint's own, or euler, unipc ...")
+@click.option("--solver", multiple=True, default=("default",), help="The checkpoint's own, or euler ...; or several.")
 @click.option("--budget", "nfe", type=int, help="Full steps.")
 @click.option("--speedup", type=Number(), help="Evaluations / full steps, at least.")
 @click.option("--min-psnr", type=Number(), help="PSNR in dB to the full run, at least.")
 @click.option("--cost", help="q=0.55 or q=measured: use the quantized graph too; its call costs so much of a full one.")
+@click.option(
+    "--objective",
+    type=click.Choice(("mean", "worst-decile")),
+    default="mean",
+    show_default=True,
+    help="What plans are searched and chosen by: the mean over samples, or the worst tenth of them.",
+)
 @click.option("--pareto", is_flag=True, help="Many budgets: a table and a plot, beside the paper's presets.")
 @click.option("--check", type=_path, help="Measure this plan on new samples instead.")
 @click.option("--check-guidance", type=Number(), multiple=True, help="With --check: measure at this scale, and others.")
 @click.option("--label", "labels", type=Numbers(), help="Class labels of the samples, in turn; all by default.")
 @click.option("--prompts", type=_path, help="For pipelines: a file with a prompt per line.")
-@guidance_option
+@click.option(
+    "--guidance-scale", type=Scale(), help="As in run, or a range such as 1.5:5, over which samples are spread."
+)
 @input_option
 @click.option("--engine", type=_path, help="For pipelines: its bundle, to be run.")
 @click.option("--backend", help="Engine, such as aot-inductor.  [default: onnxruntime, eager for pipelines]")

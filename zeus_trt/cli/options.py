@@ -70,6 +70,20 @@ class Numbers(click.ParamType):
         return numbers
 
 
+class Scale(click.ParamType):
+    """A guidance scale, or a range of them."""
+
+    name = "float|low:high"
+
+    def convert(self, value, param, ctx) -> float | tuple[float, float]:
+        if not isinstance(value, str) or ":" not in value:
+            return value if isinstance(value, tuple) else Number().convert(value, param, ctx)
+        low, high = (Number().convert(part, param, ctx) for part in value.split(":", 1))
+        if not low < high:
+            self.fail(f"{value!r} is not a range that rises such as 1.5:5", param, ctx)
+        return low, high
+
+
 class Range(click.ParamType):
     """A symbol, its smallest and its largest size."""
 

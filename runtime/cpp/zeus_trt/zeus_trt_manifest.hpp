@@ -133,7 +133,7 @@ struct Manifest {
          "prediction_type", "inputs", "output", "symbols", "labels", "graphs", "versions"},
         {"pipeline_class", "constants", "guidance", "guidance_factor", "timestep_scale", "constant_axis",
          "variance_axis", "unsteppable", "strength_rule", "relations", "adapters", "adapters_sha256", "layout",
-         "networks", "branches", "files"});
+         "networks", "masks", "is_bare", "branches", "files"});
     Manifest made;
     made.model = read_text(data["model"], "model");
     made.component = read_text(data["component"], "component");

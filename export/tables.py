@@ -1,0 +1,77 @@
+"""Tables of numbers that a program makes of nothing, such as the frequencies of a timestep, computed once by torch."""
+
+from typing import Any
+
+import torch
+from torch._guards import detect_fake_mode
+from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
+from torch.fx import Node
+from torch.fx.node import map_arg
+
+_CHECKS = (torch.ops.aten._assert_tensor_metadata.default,)
+_MOST_NUMBERS = 1 << 16
+
+
+def compute_tables(program: torch.export.ExportedProgram) -> None:
+    """Makes constants of floating-point tables, in place.
+
+    ONNX's tools fold them as well, with other roundings: sines of a frequency times 1000 show the last bit of it.
+
+    Args:
+        program: As traced, without complex numbers.
+    """
+    known = _compute(program)
+    for node, value in known.items():
+        users = [user for user in node.users if user not in known and user.target not in _CHECKS]
+        if users and value.numel() <= _MOST_NUMBERS and value.is_floating_point():
+            _store(program, node, value.contiguous())
+    program.graph_module.recompile()
+
+
+def _compute(program: torch.export.ExportedProgram) -> dict[Node, torch.Tensor]:
+    """The tensors that depend on no input, weight or size, and are not written into."""
+    written = _list_written(program)
+    targets = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs
+               if spec.kind is InputKind.CONSTANT_TENSOR}  # fmt: skip
+    known: dict[Node, torch.Tensor] = {}
+    for node in program.graph.nodes:
+        if node in written:
+            continue
+        if node.op == "placeholder" and node.name in targets:
+            known[node] = program.constants[targets[node.name]]
+        elif isinstance(node.target, torch._ops.OpOverload) and known.keys() >= {*node.all_input_nodes}:
+            if not isinstance(node.meta.get("val"), torch.Tensor) or _is_special(node.target):
+                continue
+            args, kwargs = map_arg((node.args, node.kwargs), known.__getitem__)
+            known[node] = node.target(*args, **kwargs)
+    return {node: value for node, value in known.items() if node.op != "placeholder"}
+
+
+def _is_special(target: torch._ops.OpOverload) -> bool:
+    return target._schema.is_mutable or torch.Tag.nondeterministic_seeded in target.tags
+
+
+def _list_written(program: torch.export.ExportedProgram) -> set[Node]:
+    """The nodes that operators write into, and those that these may be views of."""
+    below = [
+        node.args[0]
+        for node in program.graph.nodes
+        if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+    ]
+    found: set[Any] = set()
+    while below:
+        if isinstance(node := below.pop(), Node) and node not in found:
+            found.add(node)
+            below += node.all_input_nodes
+    return found
+
+
+def _store(program: torch.export.ExportedProgram, node: Node, value: torch.Tensor) -> None:
+    fake: Any = detect_fake_mode([node.meta["val"]])
+    with program.graph.inserting_before(next(iter(program.graph.nodes))):
+        table = program.graph.placeholder(f"table_{node.name}")
+    table.meta = {**node.meta, "val": fake.from_tensor(value, static_shapes=True)}
+    node.replace_all_uses_with(table)
+    argument = TensorArgument(table.name)
+    program.graph_signature.input_specs.insert(0, InputSpec(InputKind.CONSTANT_TENSOR, argument, table.name))
+    program.constants[table.name] = value
