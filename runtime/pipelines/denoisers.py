@@ -71,7 +71,7 @@ def has_scheduler(pipeline: Any) -> bool:
 
 
 def check_plain(pipeline: Any) -> None:
-    """Refuses a modular pipeline, whose call takes and returns other things than a plain one's.
+    """Refuses a modular pipeline, whose call takes and returns other things, and one that is made of whole pipelines.
 
     Raises:
         ZeusError: It is.
@@ -82,6 +82,7 @@ def check_plain(pipeline: Any) -> None:
             f"pipeline: got a {kind}, which is modular; expected one that is not. Use accelerate() and export() on it, "
             f"or make one of its components, such as {kind.replace('Modular', '')}(**components)."
         )
+    check_single(pipeline, "Use")
 
 
 def _read_components(pipeline: Any) -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import accelerate
+from zeus_trt.runtime.pipelines.denoisers import check_plain
 from zeus_trt.zeus_graph import Plan, Predictor
 
 STEPS = 12
@@ -419,6 +420,8 @@ def test_what_belongs_to_one_of_several_pipelines_is_refused():
     with pytest.raises(ZeusError, match=r"scheduler: got one for a Combined, made of the pipelines prior_pipe, dec"):
         accelerate(Combined(make(), make()), scheduler=diffusers.DDIMScheduler())
     pipeline = Combined(make(), make())
+    with pytest.raises(ZeusError, match=r"made of the pipelines prior_pipe, decoder_pipe; .* Use these one by one"):
+        check_plain(pipeline)
     pipeline.prior_pipe.scheduler = pipeline.decoder_pipe.scheduler = None
     with pytest.raises(ZeusError, match=r"made of the pipelines prior_pipe, decoder_pipe; .* Accelerate these"):
         accelerate(pipeline)
