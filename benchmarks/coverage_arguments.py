@@ -76,6 +76,7 @@ OF_PIPELINE: Mapping[str, Mapping[str, Any] | Callable[[Any], Mapping[str, Any]]
     "LTX2ImageToVideoPipeline": {"image_crf": 0},
     "SanaWMPipeline": {"image": _draw()},
     "StableAudio3InpaintPipeline": {"audio": torch.zeros(1, 2, 1280)},
+    "StableDiffusionAttendAndExcitePipeline": {"attn_res": (8, 8)},
     "StableDiffusionDiffEditPipeline": _invert_to_latents,
     "VisualClozeGenerationPipeline": _CLOZE,
     "VisualClozePipeline": {**_CLOZE, "upsampling_height": SIZE, "upsampling_width": SIZE},
