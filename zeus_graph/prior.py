@@ -116,14 +116,24 @@ def foresee(program: SolverProgram, nfe: int, kernels: Sequence[Kernel]) -> dict
     plain, gains = Plan.spread(program.num_evaluations, nfe), {}
     for kernel in (one for one in kernels if one.covers(program)):
         found = search(program, nfe, [other for other in kernels if other is not kernel] or [kernel])
-        laid = kernel.lay_on(program)
-        errors = [max(_measure(program, plan, laid), _LEAST_ERROR) for plan in (plain, found)]
+        errors = [max(foresee_error(program, plan, kernel), _LEAST_ERROR) for plan in (plain, found)]
         gains[kernel.name] = float(10 * np.log10(errors[0] / errors[1]))
     return gains
 
 
+def foresee_error(program: SolverProgram, plan: Plan, kernel: Kernel) -> float:
+    """Mean squared error of the final latents of this model, in the unit of its outputs."""
+    return _measure(program, plan, kernel.lay_on(program))
+
+
 def search(program: SolverProgram, nfe: int, kernels: Sequence[Kernel]) -> Plan:
     """The plan that does best on these models, whatever it is foreseen to gain; arguments as ``make_prior_plan``."""
+    return _search(_Key(program.fingerprint, program), nfe, tuple(kernels))
+
+
+@lru_cache(64)
+def _search(key: _Key, nfe: int, kernels: tuple[Kernel, ...]) -> Plan:
+    program = key.program
     line = replace(Plan.spread(program.num_evaluations, nfe), predictor=Predictor.parse("lagrange-2"))
     laid = [kernel.lay_on(program, shift) for kernel in kernels for shift in RESPONSES]
     roughness = np.max([one.roughness for one in laid], axis=0)
