@@ -136,7 +136,7 @@ def _choose(name: str, of_sizes: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Functions(TorchFunctionMode):
-    """Functions of torch that make numbers of sizes."""
+    """Functions of torch that make numbers of sizes, or views of no use."""
 
     def __torch_function__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
         if func is torch._C._nn.pad_sequence:
@@ -145,6 +145,8 @@ class _Functions(TorchFunctionMode):
             func = _make_tensor
         elif func is torch.linspace and len(args) > 2 and _is_open(args[2]):
             func = _space
+        elif func is torch.Tensor.fill_diagonal_ and args[0].ndim == 2 and len(args) == 2 and not kwargs:
+            func = _fill_diagonal
         return func(*args, **(kwargs or {}))
 
 
@@ -156,6 +158,12 @@ def _space(start: Any, end: Any, steps: Any, **options: Any) -> torch.Tensor:
     """``linspace``; two steps or more, as torch takes open sizes for."""
     options["dtype"] = options.get("dtype") or torch.get_default_dtype()
     return torch.arange(steps, **options) * ((end - start) / (steps - 1)) + start
+
+
+def _fill_diagonal(matrix: torch.Tensor, value: float) -> torch.Tensor:
+    """``fill_diagonal_``, in which torch makes a view that is not functional."""
+    rows, columns = (torch.arange(size, device=matrix.device) for size in matrix.shape)
+    return matrix.masked_fill_(rows[:, None] == columns, value)
 
 
 def _pad(sequences: Sequence[torch.Tensor], batch_first: bool = False, padding_value: float = 0.0, *side: str) -> Any:

@@ -33,7 +33,9 @@ class Model(torch.nn.Module):
         assert len(set([rows, length])) == len(set((3, 4, 3))) == 2  # noqa: C405
         longest = longest + double(length) + float(length) / 2
         places = torch.arange(length, dtype=torch.int32)
-        return x[:, places] * torch.as_tensor(length) + steps + longest + chosen.sum() + padded.sum()
+        grid = torch.zeros(length, length)
+        grid[:rows, :rows].fill_diagonal_(7)
+        return x[:, places] * torch.as_tensor(length) + steps + longest + chosen.sum() + padded.sum() + grid.sum()
 
 
 def test_sizes_stay_open(tmp_path):
