@@ -47,6 +47,12 @@ def _invert_to_latents(pipeline: Any) -> dict[str, Any]:
     return {"num_inference_steps": 8, "image_latents": kept.latents, "mask_image": torch.ones(1, 1, 8, 8)}
 
 
+_CLOZE = {
+    "task_prompt": "a task",
+    "content_prompt": "a cat",
+    "image": [[_draw(1), _draw(2)], [_draw(3), None]],
+    "generator": torch.Generator().manual_seed(0),
+}
 _UNCLIP = {"decoder_num_inference_steps": 8, "super_res_num_inference_steps": 4}
 
 
@@ -70,13 +76,12 @@ OF_PIPELINE: Mapping[str, Mapping[str, Any] | Callable[[Any], Mapping[str, Any]]
     "LTX2ImageToVideoPipeline": {"image_crf": 0},
     "SanaWMPipeline": {"image": _draw()},
     "StableAudio3InpaintPipeline": {"audio": torch.zeros(1, 2, 1280)},
+    "StableDiffusionAttendAndExcitePipeline": {"attn_res": (8, 8)},
     "StableDiffusionDiffEditPipeline": _invert_to_latents,
-    "VisualClozeGenerationPipeline": {
-        "task_prompt": "a task",
-        "content_prompt": "a cat",
-        "image": [[_draw(1), _draw(2)], [_draw(3), None]],
-        "generator": torch.Generator().manual_seed(0),
-    },
+    "VisualClozeGenerationPipeline": _CLOZE,
+    "VisualClozePipeline": {**_CLOZE, "upsampling_height": SIZE, "upsampling_width": SIZE},
+    "StableCascadeCombinedPipeline": {"height": 96, "width": 96},
+    "WuerstchenCombinedPipeline": {"height": 96, "width": 96},
     "UnCLIPImageVariationPipeline": _UNCLIP,
     "UnCLIPPipeline": {**_UNCLIP, "prior_num_inference_steps": 8},
 }

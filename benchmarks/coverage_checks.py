@@ -20,9 +20,11 @@ from torch.utils import _pytree as pytree
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.export import export_model
+from zeus_trt.export.pipeline_call import find_call
+from zeus_trt.export.runs import Settings
 from zeus_trt.export.settings import choose_settings
 from zeus_trt.runtime import accelerate
-from zeus_trt.runtime.pipelines.denoisers import find_denoisers
+from zeus_trt.runtime.pipelines.denoisers import find_denoisers, list_pipelines
 
 STEPS = 8
 MOST_BUILDS = 10
@@ -134,6 +136,10 @@ def _choose_settings(pipeline: Any) -> Any:
     own = OF_PIPELINE.get(type(pipeline).__name__, {})
     own = own(pipeline) if callable(own) else own
     arguments = {name: value for name, value in [*ARGUMENTS.items(), *beside] if name in takes} | own
+    if list_pipelines(pipeline):  # export takes none of these
+        base = {"prompt": "a photo of a cat", "height": SIZE, "width": SIZE}
+        base = {name: value for name, value in base.items() if name in takes}
+        return Settings(base, {}, {}, find_call(pipeline, base, arguments)), ()
     try:
         return choose_settings(pipeline, [(SIZE, SIZE)], arguments)
     except ZeusError as error:

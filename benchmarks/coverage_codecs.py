@@ -63,7 +63,7 @@ MODELS: Mapping[str, Any] = {
     ],
     "PaellaVQModel": dict(bottleneck_blocks=1, num_vq_embeddings=16, latent_channels=4, in_channels=3,
         out_channels=3),
-    "WuerstchenPrior": dict(c_in=2, c=8, c_cond=WIDTH, c_r=8, depth=1, nhead=2),
+    "WuerstchenPrior": dict(c_in=16, c=8, c_cond=WIDTH, c_r=8, depth=1, nhead=2),
     "WuerstchenDiffNeXt": dict(c_in=4, c_out=4, c_r=8, patch_size=2, c_cond=32, c_hidden=[8, 8, 8, 8], nhead=[-1, 2,
         2, 2],
                                blocks=[1, 1, 1, 1], level_config=["CT"] * 4, clip_embd=WIDTH, effnet_embd=16,

@@ -17,11 +17,12 @@ import torch
 from coverage_models import MODELS, SIZES
 
 SCHEDULERS: Mapping[str, Mapping[str, Any]] = {
-    "decoder_scheduler": dict(variance_type="learned_range"), "prior_scheduler": dict(prediction_type="sample"),
+    "decoder_scheduler: UnCLIPScheduler": dict(variance_type="learned_range"),
+    "prior_scheduler: UnCLIPScheduler": dict(prediction_type="sample"),
     "AmusedScheduler": dict(mask_token_id=31), "VQDiffusionScheduler": dict(num_vec_classes=17),
     "UniPCMultistepScheduler": dict(prediction_type="flow_prediction", use_flow_sigmas=True),
 }  # fmt: skip
-"""Configs of schedulers, by class or by the name of the component."""
+"""Configs of schedulers, by class, or by the name of the component and class."""
 
 
 _SDE = dict(algorithm_type="sde-dpmsolver++", solver_order=2)
@@ -63,8 +64,9 @@ def list_builders(cls: type) -> Iterator[Callable[[], Any]]:
 
 
 def _agree(makers: Sequence[Callable[[], Any]]) -> bool:
-    """Whether networks of one class have one config, such as the two experts of Wan 2.2."""
+    """Whether networks of one class have one config, such as the two experts of Wan 2.2; Stable Cascade's have not."""
     models = [make.args for make in makers if isinstance(make, functools.partial)]
+    models = [(kind, config) for kind, config in models if kind is not diffusers.StableCascadeUNet]
     return all(config == other for kind, config in models for second, other in models if kind is second)
 
 
@@ -143,7 +145,7 @@ def _build_scheduler(kind: Any, part: str, has_transformer: bool) -> Any:
     name = "DDIMScheduler" if kind.__name__ == "KarrasDiffusionSchedulers" else kind.__name__
     if name == "SchedulerMixin":
         name = "FlowMatchEulerDiscreteScheduler" if has_transformer else "DDIMScheduler"
-    return getattr(diffusers, name)(**SCHEDULERS.get(name, {}), **SCHEDULERS.get(part, {}))
+    return getattr(diffusers, name)(**SCHEDULERS.get(name, {}), **SCHEDULERS.get(f"{part}: {name}", {}))
 
 
 def _spread(module: torch.nn.Module) -> None:

@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.recorder import STEPS, Enough, Probing, list_modules
 from zeus_trt.export.shape_probe import ShapeProbe
+from zeus_trt.runtime.pipelines.side_effects import find_readers
 
 
 def choose_denoiser(pipeline: Any, run: Callable[[Any], Any]) -> str:
@@ -62,6 +63,9 @@ def list_denoisers(pipeline: Any, run: Callable[[Any], Any]) -> tuple[list[str],
 def watch(pipeline: Any, run: Callable[[Any], Any], disturbed: str | None = None) -> "Watch":
     """Runs a pipeline for a few steps, and notes which components it calls in its loop.
 
+    Components answer with noise. Where the pipeline fails and has given one of them other attention processors or
+    hooks, it may have read these, such as attention maps: it runs again, and so do its components.
+
     Args:
         pipeline: A diffusers pipeline; unchanged afterwards, and so is the random state of the CPU.
         run: Calls the pipeline that it is given.
@@ -70,8 +74,16 @@ def watch(pipeline: Any, run: Callable[[Any], Any], disturbed: str | None = None
     Raises:
         Exception: What the pipeline raises.
     """
+    modules = list_modules(pipeline)
+    before = set().union(*map(find_readers, modules.values()))
     watched = Watch(pipeline, disturbed)
-    watched.record(run, seed=0)
+    try:
+        watched.record(run, seed=0)
+    except Exception:  # pipelines, their parts and torch each raise their own
+        if set().union(*map(find_readers, modules.values())) <= before:
+            raise
+        watched = Watch(pipeline, disturbed, answers=False)
+        watched.record(run, seed=0)
     return watched
 
 
@@ -81,10 +93,11 @@ class Watch(Probing):
     Args:
         pipeline: The pipeline.
         disturbed: A component whose answers are other ones.
+        answers: Whether components answer with noise; else all but the disturbed one run.
     """
 
-    def __init__(self, pipeline: Any, disturbed: str | None = None):
-        self._disturbed = disturbed
+    def __init__(self, pipeline: Any, disturbed: str | None = None, answers: bool = True):
+        self._disturbed, self._answers = disturbed, answers
         self.called: list[str] = []
         self.outputs: list[torch.Tensor] = []
         self._probes: dict[str, ShapeProbe] = {}
@@ -103,6 +116,8 @@ class Watch(Probing):
         if name not in self._probes:
             self.called.append(name)
             self._probes[name] = ShapeProbe(module, seed=1 if name == self._disturbed else 0)
+        if not self._answers and name != self._disturbed:
+            return module(*args, **kwargs)
         return self._probes[name](self.bind(module, *args, **kwargs))
 
     def step(self, scheduler: Any, own_step: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -15,7 +15,15 @@ from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.menu import refuse_floor
 from zeus_trt.runtime.pipelines.answers import list_tensors
 from zeus_trt.runtime.pipelines.arguments import bind
-from zeus_trt.runtime.pipelines.denoisers import check_single, find_denoisers, list_parts, may_denoise
+from zeus_trt.runtime.pipelines.combined import combine, refuse_for_parts
+from zeus_trt.runtime.pipelines.denoisers import (
+    check_single,
+    find_denoisers,
+    has_scheduler,
+    list_parts,
+    list_pipelines,
+    may_denoise,
+)
 from zeus_trt.runtime.pipelines.plan_choice import PlanChoice
 from zeus_trt.runtime.pipelines.proxy import Proxy
 from zeus_trt.runtime.pipelines.report import check_step, make_report, refuse_no_step
@@ -51,6 +59,7 @@ def accelerate(
     modules are not touched. The proxy reads the pipeline's parts when it is used: another module, adapters or offload
     that the pipeline is given later take effect, and so do methods of the proxy such as ``load_lora_weights`` on the
     pipeline. Proxies of one pipeline may run in several threads, each proxy in one at a time.
+    Of a pipeline that is made of whole pipelines, each one with a scheduler is accelerated; what it calls itself runs.
 
     Args:
         pipeline: A diffusers pipeline.
@@ -73,9 +82,10 @@ def accelerate(
         what ``set_timesteps`` was given.
 
     Raises:
-        ZeusError: No pipeline with a scheduler and a denoiser, one that is made of whole pipelines, another argument
-            than these, or a bundle of another pipeline. The proxy raises it where a run does not work in steps of a
-            denoiser and ``scheduler.step``, and where an engine does not agree with the denoiser.
+        ZeusError: No pipeline with a scheduler and a denoiser, another argument than these, a scheduler or an engine
+            for a pipeline that is made of whole pipelines, or a bundle of another pipeline. The proxy raises it where
+            a run does not work in steps of a denoiser and ``scheduler.step``, and where an engine does not agree with
+            the denoiser.
     """
     parts = list_parts(pipeline)
     if any(is_stand_in(part) for part in (pipeline, scheduler, *parts.values())):
@@ -83,9 +93,13 @@ def accelerate(
             f"pipeline: got a {type(pipeline).__name__} that is accelerated already, or has parts that are; expected "
             "what it was made of. Accelerate that."
         )
+    if looped := {name: part for name, part in list_pipelines(pipeline).items() if has_scheduler(part)}:
+        refuse_for_parts(pipeline, looped, scheduler=scheduler, engine=engine)
+        asked |= {"ratio": ratio, "on_step": on_step, "on_call": on_call}
+        return combine(pipeline, {name: accelerate(part, **asked) for name, part in looped.items()})
     check_single(pipeline, "Accelerate")
     has_modules = any(isinstance(part, torch.nn.Module) for part in parts.values())
-    if not has_modules or not any(map(is_scheduler, parts.values())):
+    if not has_modules or not has_scheduler(pipeline):
         raise ZeusError(
             f"pipeline: got a {type(pipeline).__name__} with {', '.join(parts) or 'no components'}; "
             "expected a diffusers pipeline with a scheduler and a denoiser. Accelerate a pipeline that has them."

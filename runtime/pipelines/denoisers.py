@@ -49,20 +49,29 @@ def check_single(pipeline: Any, verb: str) -> None:
     Raises:
         ZeusError: It is.
     """
-    inner = {
-        name: part
-        for name, part in {**getattr(pipeline, "__dict__", {}), **list_parts(pipeline)}.items()
-        if callable(part) and _read_components(part) is not None
-    }
-    if inner:
+    if inner := list_pipelines(pipeline):
         raise ZeusError(
             f"pipeline: got a {type(pipeline).__name__}, made of the pipelines {', '.join(inner)}; expected one with a "
             f"loop of steps. {verb} these one by one."
         )
 
 
+def list_pipelines(pipeline: Any) -> dict[str, Any]:
+    """The whole pipelines that a pipeline is made of, by name."""
+    return {
+        name: part
+        for name, part in {**getattr(pipeline, "__dict__", {}), **list_parts(pipeline)}.items()
+        if callable(part) and _read_components(part) is not None
+    }
+
+
+def has_scheduler(pipeline: Any) -> bool:
+    """Whether a pipeline has a part that sets timesteps and takes steps."""
+    return any(map(is_scheduler, list_parts(pipeline).values()))
+
+
 def check_plain(pipeline: Any) -> None:
-    """Refuses a modular pipeline, whose call takes and returns other things than a plain one's.
+    """Refuses a modular pipeline, and one that is made of whole pipelines, where several runs go on at a time.
 
     Raises:
         ZeusError: It is.
@@ -70,9 +79,10 @@ def check_plain(pipeline: Any) -> None:
     if is_modular(pipeline):
         kind = type(pipeline).__name__
         raise ZeusError(
-            f"pipeline: got a {kind}, which is modular; expected one that is not. Use accelerate() and export() on it, "
-            f"or make one of its components, such as {kind.replace('Modular', '')}(**components)."
+            f"pipeline: got a {kind}, which is modular: runs of it share the state of its guider; expected one that is "
+            f"not. Make one of its components, such as {kind.replace('Modular', '')}(**components)."
         )
+    check_single(pipeline, "Use")
 
 
 def _read_components(pipeline: Any) -> dict[str, Any] | None:

@@ -15,9 +15,7 @@ def find_kept(module: torch.nn.Module) -> dict[tuple[int, int], torch.Tensor]:
     These are attributes of modules with an attention processor, and what the processor holds, however deep.
     """
     kept: dict[tuple[int, int], torch.Tensor] = {}
-    for part in unwrap(module).modules():
-        if (processor := vars(part).get("processor", part._modules.get("processor"))) is None:
-            continue
+    for part, processor in _list_processors(module):
         own = (value for value in vars(part).values() if isinstance(value, torch.Tensor))
         kept.update({(id(tensor), 0): tensor for tensor in own})
         kept.update({(id(tensor), tensor._version): tensor for tensor in _walk(processor, _DEPTH, set())})
@@ -35,6 +33,18 @@ def find_hooks(module: torch.nn.Module) -> frozenset[int]:
     """The numbers of the hooks on a module and the modules in it; torch gives each hook another number."""
     parts = unwrap(module).modules()
     return frozenset(number for part in parts for number in (*part._forward_hooks, *part._forward_pre_hooks))
+
+
+def find_readers(module: torch.nn.Module) -> set[Any]:
+    """What a pipeline may read more of a module's calls by than their output: its attention processors and hooks."""
+    return {*find_hooks(module), *(processor for _, processor in _list_processors(module))}
+
+
+def _list_processors(module: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, Any]]:
+    """The modules in a module that have an attention processor, with that."""
+    for part in unwrap(module).modules():
+        if (processor := vars(part).get("processor", part._modules.get("processor"))) is not None:
+            yield part, processor
 
 
 def unwrap(module: Any) -> Any:

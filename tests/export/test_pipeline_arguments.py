@@ -83,6 +83,29 @@ def test_a_scheduler_of_another_name_steps_too():
         capture(pipeline, settings)
 
 
+class Store:
+    """A double of a processor that keeps what attention makes, as that of self-attention guidance does."""
+
+    def __call__(self, attention, hidden_states, *args, **kwargs):
+        self.kept = hidden_states
+        return hidden_states
+
+
+def of_attention_maps(self, prompt, height=64, width=64, num_inference_steps=3):
+    store = next(part for part in self.unet.modules() if hasattr(part, "processor")).processor = Store()
+    self.scheduler.set_timesteps(num_inference_steps)
+    latents = torch.ones(len(prompt), 4, height // 8, width // 8)
+    for time in self.scheduler.timesteps:
+        output = self.unet(latents, time, torch.ones(len(prompt), 7, 16))[0]
+        latents = self.scheduler.step(output + store.kept.mean(), time, latents).prev_sample
+    return (latents,)
+
+
+def test_networks_run_where_the_pipeline_reads_what_their_attention_keeps():
+    settings, _ = choose_settings(make_pipeline(of_attention_maps))
+    assert len(settings.base["prompt"]) == 2
+
+
 class Guided:
     """A double of Ideogram 4, whose guidance has a value per step."""
 

@@ -10,6 +10,7 @@ import torch
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime import accelerate
+from zeus_trt.runtime.pipelines.denoisers import check_plain
 from zeus_trt.zeus_graph import Plan, Predictor
 
 STEPS = 12
@@ -386,14 +387,44 @@ def test_a_table_of_weights_follows_too():
     assert fast.report.engine_calls == fast.report.nfe == pipeline.my_net.calls == 6
 
 
-def test_pipelines_of_whole_pipelines_are_refused_before_they_run():
-    class Combined(Loop):
-        def __init__(self, inner):
-            super().__init__(Net(), diffusers.DDIMScheduler())
-            self.prior_pipe = inner
+class Combined(diffusers.DiffusionPipeline):
+    """A double of Kandinsky's combined pipelines."""
 
-    with pytest.raises(ZeusError, match=r"made of the pipelines prior_pipe; .* Accelerate these"):
-        accelerate(Combined(make()))
+    def __init__(self, prior_pipe, decoder_pipe):
+        super().__init__()
+        self.prior_pipe, self.decoder_pipe = prior_pipe, decoder_pipe
+
+    def __call__(self, is_short=False):
+        return self.prior_pipe() if is_short else torch.cat([self.prior_pipe(), self.decoder_pipe()])
+
+
+def test_each_pipeline_of_a_pipeline_of_pipelines_is_accelerated():
+    prior, decoder = make(), make()
+    pipeline = Combined(prior, decoder)
+    plain = pipeline()
+    with accelerate(pipeline, ratio=0) as twin:
+        assert isinstance(twin, Combined)
+        assert torch.equal(twin(), plain)
+        assert twin.report.nfe == 2 * STEPS
+    with accelerate(pipeline, ratio=3) as twin:
+        twin()
+        assert twin.report.plan == 2 * PLAN.steps
+        assert twin.report.speedup_bound == STEPS / PLAN.nfe
+        twin(is_short=True)
+        assert twin.report.plan == PLAN.steps
+    assert (pipeline.prior_pipe, pipeline.decoder_pipe) == (prior, decoder)
+    assert not hasattr(pipeline, "report")
+
+
+def test_what_belongs_to_one_of_several_pipelines_is_refused():
+    with pytest.raises(ZeusError, match=r"scheduler: got one for a Combined, made of the pipelines prior_pipe, dec"):
+        accelerate(Combined(make(), make()), scheduler=diffusers.DDIMScheduler())
+    pipeline = Combined(make(), make())
+    with pytest.raises(ZeusError, match=r"made of the pipelines prior_pipe, decoder_pipe; .* Use these one by one"):
+        check_plain(pipeline)
+    pipeline.prior_pipe.scheduler = pipeline.decoder_pipe.scheduler = None
+    with pytest.raises(ZeusError, match=r"made of the pipelines prior_pipe, decoder_pipe; .* Accelerate these"):
+        accelerate(pipeline)
 
 
 def test_a_run_without_steps_says_what_can_be_done():
