@@ -17,7 +17,7 @@ from zeus_trt.calibration.task import TaskOptions, open_task
 from zeus_trt.evaluation.workload import SessionWorkload
 from zeus_trt.runtime import Bundle
 from zeus_trt.zeus_graph import json_file
-from zeus_trt.zeus_graph.prior import Kernel
+from zeus_trt.zeus_graph.kernel import Kernel
 
 
 def make(name: str, bundle: Path, options: TaskOptions) -> Kernel:

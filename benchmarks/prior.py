@@ -1,18 +1,20 @@
 """Plans of the prior beside the best uniform plans, each model left out of the prior that it is run with.
 
-    python benchmarks/prior.py --cache DIR
+    python benchmarks/prior.py --cache DIR -o RESULTS.json --table docs/prior.md
 
-The digits models are exported; guidance 2, 64 held-out samples, the checkpoints' own solvers or others. Where
-`results/calibration.json` has the best uniform plan on these samples, its figure is taken. Elsewhere uniform plans of
-as many calls are measured: evenly spread, any window, any reading of the rule. The best on the held-out samples
-themselves counts, so the comparison favours them. Finished cells stay in the cache. The last line is one JSON object.
+The digits models are exported; guidance 2, held-out samples from 32 on, the checkpoints' own solvers or others.
+"Uniform" is the plan that `results/calibration.json` calls the best uniform one. Without one there it is the best, on
+the held-out samples themselves, of three: the evenly spread or windowed plans, of any reading of the rule, that the
+model's own kernel foresees to be best. "Zeus" is what the prior falls back to. Finished cells stay in the cache; the
+results are written after every row. The last line is one JSON object.
 """
 
 import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -26,20 +28,29 @@ from zeus_trt.export import export_model
 from zeus_trt.machine import describe_machine
 from zeus_trt.runtime import Bundle, OnnxRuntimeEngine
 from zeus_trt.runtime.scheduler import build_scheduler, make_scheduler
-from zeus_trt.zeus_graph import Plan
-from zeus_trt.zeus_graph.prior import load_kernels, make_prior_plan
+from zeus_trt.zeus_graph import Plan, Predictor
+from zeus_trt.zeus_graph.plan import PRESETS
+from zeus_trt.zeus_graph.prior import MARGIN, foresee, foresee_error, load_kernels, search
 
 MODELS = ("unet-flow", "unet-epsilon", "unet-v", "dit-flow")
 CELLS = (
-    *(("default", 50, nfe) for nfe in (22, 18, 15)),
+    *(("default", 50, nfe) for nfe in (22, 15)),
     *(("default", 20, nfe) for nfe in (10, 8)),
     *(("default@3", 28, nfe) for nfe in (14, 10)),
-    *((solver, 28, nfe) for solver in ("dpmpp-2m", "unipc") for nfe in (14, 10)),
+    *((solver, 28, nfe) for nfe in (14, 10) for solver in ("dpmpp-2m", "unipc")),
+    ("default", 50, 18),
 )
 """Solver, N and calls; ``@3`` is the shift of a flow schedule."""
 
 ROOT = Path(__file__).parents[1]
 KNOWN = ROOT / "benchmarks" / "results" / "calibration.json"
+_PAGE = """# The prior, measured
+
+Made by `python benchmarks/prior.py`: do not edit it. PSNR to the full run in dB, best uniform plan of as many calls ->
+plan of the prior. **The model of each column is left out of the prior that it runs with.** {held_out} held-out samples,
+guidance {guidance_scale:g}. `default` is the checkpoint's own solver; `@3` is the shift of a flow schedule. *Used*: for
+whose solver the prior of all four models gives its plan; elsewhere it falls back to `zeus`.
+"""
 FIRST, BATCH = 32, 2  # the first held-out sample, as in benchmarks/calibration.py
 
 
@@ -105,25 +116,53 @@ class Campaign:
     def run(self, model: str, solver: str, num_steps: int, nfe: int) -> dict:
         """A row of the table."""
         program = self.open(model).program(num_steps, solver)
-        others = tuple(kernel for kernel in load_kernels() if kernel.name != model)
-        plan = make_prior_plan(program, nfe, others)
-        found = self.measure(model, solver, num_steps, plan)
+        plan = search(program, nfe, [kernel for kernel in load_kernels() if kernel.name != model])
+        turbo = Plan.uniform(program.num_evaluations, PRESETS["turbo"])
+        measure = partial(self.measure, model, solver, num_steps)
+        rivals = self.list_rivals(model, solver, num_steps, nfe)
+        uniform_db, uniform = max(((measure(one), one) for one in rivals), key=itemgetter(0))
+        gains = foresee(program, nfe, load_kernels())
+        numbers = {
+            "prior_db": measure(plan), "uniform_db": uniform_db, "turbo_db": measure(turbo),
+            "zeus_db": measure(Plan.spread(program.num_evaluations, nfe)),
+        }  # fmt: skip
         return {
             "model": model, "solver": solver, "num_steps": num_steps, "nfe": nfe, "plan": str(plan),
-            "source": plan.source, "prior_db": round(found, 2), **self.find_uniform(model, solver, num_steps, nfe),
+            **{name: round(db, 2) for name, db in numbers.items()},
+            "uniform_plan": str(uniform), "uniform_predictor": str(uniform.rule), "turbo_nfe": turbo.nfe,
+            "foreseen_db": {name: round(gain, 2) for name, gain in gains.items()},
+            "falls_back": min(gains.values()) < MARGIN,
         }  # fmt: skip
 
-    def find_uniform(self, model: str, solver: str, num_steps: int, nfe: int) -> dict:
-        """The best uniform plan of as many calls, and the calibrated one where it is known."""
+    def list_rivals(self, model: str, solver: str, num_steps: int, nfe: int) -> list[Plan]:
+        """Uniform plans of as many calls."""
         asked = {"model": model, "num_steps": num_steps, "nfe": nfe}
         for row in json.loads(KNOWN.read_text(encoding="utf-8"))["rows"]:
-            if solver == "default" and len(self.numbers) == 64 and asked.items() <= row.items():
-                return {
-                    name: row[name] for name in ("uniform_db", "uniform_plan", "uniform_predictor", "calibrated_db")
-                }
-        plans = list_uniform(self.open(model).count_evaluations(num_steps, solver), nfe)
-        db, best = max(((self.measure(model, solver, num_steps, one), one) for one in plans), key=lambda one: one[0])
-        return {"uniform_db": round(db, 2), "uniform_plan": str(best), "uniform_predictor": str(best.rule)}
+            if solver == "default" and asked.items() <= row.items():
+                return [replace(Plan(row["uniform_plan"]), predictor=Predictor.parse(row["uniform_predictor"]))]
+        program = self.open(model).program(num_steps, solver)
+        own = next(kernel for kernel in load_kernels() if kernel.name == model)
+        plans = list_uniform(program.num_evaluations, nfe)
+        return sorted(plans, key=lambda plan: foresee_error(program, plan, own))[:3]
+
+
+def make_table(result: dict[str, Any]) -> str:
+    """The rows as a page of markdown: best uniform plan -> plan of the prior."""
+    found = {(row["solver"], row["num_steps"], row["nfe"], row["model"]): row for row in result["rows"]}
+    lines = [
+        _PAGE.format(**result),
+        "| solver, N, calls | " + " | ".join(MODELS) + " | gain | used |",
+        "| --- " * 7 + "|",
+    ]
+    for cell in dict.fromkeys(key[:3] for key in found):
+        rows = [found.get((*cell, model)) for model in MODELS]
+        gains = [row["prior_db"] - row["uniform_db"] for row in rows if row]
+        shown = [f"{row['uniform_db']:.1f} -> {row['prior_db']:.1f}" if row else "" for row in rows]
+        used = ", ".join(row["model"] for row in rows if row and not row["falls_back"]) or "no"
+        lines.append(
+            f"| {', '.join(map(str, cell))} | {' | '.join(shown)} | {min(gains):+.1f} to {max(gains):+.1f} | {used} |"
+        )
+    return "\n".join(lines) + "\n"
 
 
 @click.command()
@@ -133,20 +172,24 @@ class Campaign:
 @click.option("--held-out", default=64, show_default=True)
 @click.option("--threads", default=1, show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path))
-def main(folder: Path, models: tuple[str, ...], cells: int, held_out: int, threads: int, output: Path | None) -> None:
+@click.option("--table", type=click.Path(path_type=Path), help="A page of markdown.")
+def main(folder, models, cells, held_out, threads, output, table) -> None:
     torch.set_num_threads(threads)
     folder.mkdir(parents=True, exist_ok=True)
     campaign, rows = Campaign(folder, threads, held_out), []
+    result = {
+        "benchmark": "prior", "guidance_scale": 2.0, "held_out": held_out, "machine": describe_machine(), "rows": rows
+    }  # fmt: skip
     for solver, num_steps, nfe in CELLS[:cells]:
         for model in models:
             if "@" in solver and "flow" not in model:
                 continue
             rows.append(campaign.run(model, solver, num_steps, nfe))
             click.echo(json.dumps(rows[-1]), err=True)
-    head = {"benchmark": "prior", "guidance_scale": 2.0, "held_out": held_out}
-    result = {**head, "machine": describe_machine(), "rows": rows}
-    if output:
-        output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+            if output:
+                output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+            if table:
+                table.write_text(make_table(result), encoding="utf-8")
     click.echo(json.dumps(result))
 
 

@@ -4,11 +4,13 @@ import numpy as np
 
 from zeus_trt.calibration.trajectory_stats import TrajectoryStats
 from zeus_trt.errors import ZeusError
-from zeus_trt.zeus_graph.prior import Kernel, find_levels, find_parameterization, mix_output
+from zeus_trt.zeus_graph.kernel import Kernel, find_levels, find_parameterization, mix_output, weigh_velocity
 from zeus_trt.zeus_graph.solver_program import SolverProgram
 
 _LEVELS = 32
 _RANK = 10
+_SMOOTH = 3  # a difference of this order of a smooth curve is small
+_LEAST_WEIGHT = 0.05  # of u in an output
 _LEAST = 1e-3  # of the signal and the noise in a sample, where something is divided by it
 
 
@@ -36,8 +38,10 @@ def make_kernel(name: str, program: SolverProgram, stats: TrajectoryStats) -> Ke
     whole = np.concatenate([stats.initial[:, None], whole], axis=1).mean(axis=0)
     values, vectors = np.linalg.eigh(rows @ whole @ rows.T)
     factor = vectors[:, -_RANK:] * np.sqrt(np.maximum(values[-_RANK:], 0.0))
-    response = _resample(levels, own, _find_response(program, stats.feedback, signal, noise)[:, None])[:, 0]
-    return Kernel(name, find_parameterization(program), levels, factor[:-1], factor[-1], response)
+    curves = np.stack([_find_response(program, stats.feedback, signal, noise), _find_roughness(program, stats)], axis=1)
+    return Kernel(
+        name, find_parameterization(program), levels, factor[:-1], factor[-1], *_resample(levels, own, curves).T
+    )
 
 
 def _find_velocity(program: SolverProgram, signal: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -60,6 +64,18 @@ def _find_response(program: SolverProgram, feedback: np.ndarray, signal: np.ndar
     signal, noise = np.maximum(signal, _LEAST), np.maximum(noise, _LEAST)
     to_x0, to_eps = mix_output(find_parameterization(program), signal, noise)
     return (feedback - to_eps / noise) / (to_x0 / signal - to_eps / noise)
+
+
+def _find_roughness(program: SolverProgram, stats: TrajectoryStats) -> np.ndarray:
+    """(N,): RMS of that part of u that is unlike its neighbours, from third differences of the outputs."""
+    count = program.num_evaluations
+    if count <= _SMOOTH:
+        return np.zeros(count)
+    differences = np.diff(np.eye(count), _SMOOTH, axis=0)
+    squares = np.einsum("ki,ij,kj->k", differences, stats.products.mean(axis=0), differences)
+    rough = np.sqrt(np.maximum(squares, 0.0) / np.square(differences[0]).sum())
+    middles = np.arange(len(rough)) + _SMOOTH / 2
+    return np.interp(np.arange(count), middles, rough) / np.maximum(np.abs(weigh_velocity(program)), _LEAST_WEIGHT)
 
 
 def _resample(levels: np.ndarray, own: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ from zeus_trt.calibration.prediction import predict_errors
 from zeus_trt.calibration.trajectory_stats import TrajectoryStats
 from zeus_trt.errors import ZeusError
 from zeus_trt.zeus_graph import Plan, Predictor, SolverProgram
-from zeus_trt.zeus_graph.prior import Kernel
+from zeus_trt.zeus_graph.kernel import Kernel, Laid
 from zeus_trt.zeus_graph.surrogate import list_rows, weigh_error
 
 PRIOR_TRAJECTORIES = 0.03
@@ -37,16 +37,16 @@ def shrink(program: SolverProgram, stats: TrajectoryStats, nfe: int, kernels: Se
     """
     if not np.isnan(stats.responses).all() or not (laid := _lay(program, kernels)):
         return stats
-    feedback, count = np.mean([feedback for _, feedback in laid], axis=0), len(stats.numbers)
+    feedback, count = np.mean([one.feedback for one in laid], axis=0), len(stats.numbers)
     stats = replace(stats, responses=np.tile(feedback, (count, 1, 1)))
     line = replace(Plan.spread(program.num_evaluations, nfe), predictor=Predictor.parse("lagrange-2"))
     weights = weigh_error(program, list_rows(program, line), feedback)
-    known = np.mean([_normalise(outputs, weights) for outputs, _ in laid], axis=0)
+    known = np.mean([_normalise(outputs, weights) for outputs, *_ in laid], axis=0)
     share, own = PRIOR_TRAJECTORIES / count, predict_errors(program, stats, line)[:, None, None]
     return replace(stats, products=(1 - share) * stats.products + share * own * known)
 
 
-def _lay(program: SolverProgram, kernels: Sequence[Kernel]) -> list[tuple[np.ndarray, np.ndarray]]:
+def _lay(program: SolverProgram, kernels: Sequence[Kernel]) -> list[Laid]:
     try:
         return [kernel.lay_on(program) for kernel in kernels]
     except ZeusError:

@@ -1,6 +1,5 @@
 """A diffusers pipeline and prompts, sampled by number."""
 
-import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +14,8 @@ from zeus_trt.evaluation.guidance_range import read_scale, take_scale
 from zeus_trt.evaluation.workload import Sample, Workload
 from zeus_trt.runtime import Bundle, Denoiser, Session, Step, accelerate
 from zeus_trt.runtime.noise import check_memory
-from zeus_trt.runtime.pipelines.denoisers import check_plain, find_denoisers
+from zeus_trt.runtime.pipelines.arguments import is_modular, list_parameters
+from zeus_trt.runtime.pipelines.denoisers import find_denoisers
 from zeus_trt.runtime.pipelines.weights_digest import digest_weights
 from zeus_trt.runtime.scheduler import make_scheduler
 from zeus_trt.zeus_graph import Plan, SolverProgram, json_file, trace
@@ -47,7 +47,6 @@ class PipelineWorkload(Workload):
         seed: int = 0,
         bundle: Bundle | None = None,
     ):
-        check_plain(pipeline)
         self.pipeline = pipeline
         self.prompts = list(prompts)
         self.arguments = dict(arguments or {})
@@ -59,7 +58,7 @@ class PipelineWorkload(Workload):
         self._sessions: dict[str, Session] = {}
         self._checked: set[str] = set()
         self._schedules: dict[tuple[int, str], tuple[int, dict[str, Any]]] = {}
-        self._takes = inspect.signature(pipeline.__call__).parameters
+        self._takes = list_parameters(pipeline)
 
     @property
     def makes_videos(self) -> bool:
@@ -145,11 +144,18 @@ class PipelineWorkload(Workload):
             adds_adapter=backend != EAGER and self._adapter is not None, **options,
         )  # fmt: skip
         with acceleration as fast, self._explain(num_steps):
-            output = fast(**self._ask(numbers, num_steps), return_dict=False)
+            output = fast(**self._ask(numbers, num_steps), **self._name_output())
         self._checked.add(backend)
         self._schedules[num_steps, solver] = len(fast.report.plan), fast.schedule
         latents = last[0].float().cpu()
-        return Sample(latents, read_images(output[0], latents), fast.report)
+        return Sample(latents, read_images(output if is_modular(self.pipeline) else output[0], latents), fast.report)
+
+    def _name_output(self) -> dict[str, Any]:
+        """The argument by which the pipeline returns its pictures alone."""
+        if not is_modular(self.pipeline):
+            return {"return_dict": False}
+        names = [output.name for output in self.pipeline.blocks.outputs]
+        return {"output": next((name for name in ("images", "videos") if name in names), names[-1])}
 
     def _ask(self, numbers: Sequence[int], num_steps: int) -> dict[str, Any]:
         asked = {"num_inference_steps": num_steps, **self.arguments}

@@ -49,6 +49,19 @@ class Case:
         return output if self.row is None else output[self.row : self.row + 1]
 
 
+class BeyondTable(ZeusError):
+    """The eager model refuses the sizes of a case: one of its tables, such as that of positions, is too short.
+
+    Args:
+        message: As in ``ZeusError``.
+        case: The case.
+    """
+
+    def __init__(self, message: object, case: Case):
+        super().__init__(message)
+        self.case = case
+
+
 def list_cases(
     captured: Capture,
     pipeline: Any,
@@ -173,10 +186,13 @@ def compare(
             with torch.inference_mode():
                 expected = case.select(leave(eager(**arguments)))
         except Exception as error:  # the model's own code raises its own
-            raise ZeusError(
-                f"verification: got {type(error).__name__} from the eager model at latents {shape} "
-                f"({' '.join(str(error).split())[:200]}); expected an output. Export it at sizes that it takes."
-            ) from error
+            words = " ".join(str(error).split())[:200]
+            message = (
+                f"verification: got {type(error).__name__} from the eager model at latents {shape} ({words}); expected "
+                "an output. Export it at sizes that it takes."
+            )
+            is_beyond = isinstance(error, IndexError) or "out of bounds" in words
+            raise BeyondTable(message, case) if is_beyond else ZeusError(message) from error
         if not torch.isfinite(expected).all():
             first = find_nonfinite(eager, partial(eager, **arguments)) or "its output"
             raise ZeusError(

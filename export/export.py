@@ -23,6 +23,7 @@ from zeus_trt.export.loading import is_pipeline, load_pipeline
 from zeus_trt.export.pipeline_call import DETAIL
 from zeus_trt.export.precision import cast_capture, check_precision
 from zeus_trt.export.profile import SizeRange
+from zeus_trt.export.reach import verify_in_reach
 from zeus_trt.export.relaxation import leave_special, relax
 from zeus_trt.export.runs import Network, Settings
 from zeus_trt.export.settings import choose_settings, fix_text
@@ -247,7 +248,12 @@ def _write_graph(source: _Source, asked: ExportOptions, onnx: Path, base: Captur
         except ZeusError:
             export_capture(cast, onnx)  # a graph for the special sizes is better than none
     verify = partial(verify_graph, captured, onnx, precision=precision, keep_fp32=keep, tolerance=asked.tolerance)
-    records = verify(list_all_cases(captured, pipeline, settings, source.unseen, rules))
+    rules, records = verify_in_reach(
+        rules,
+        captured.flatten(captured.arguments),
+        partial(list_all_cases, captured, pipeline, settings, source.unseen),
+        verify,
+    )
     rules, more = relax(rules, captured, pipeline, settings, verify)
     changes = [{"height": high, "width": wide} for high, wide in asked.sizes[1:]]
     for case in list_cases(captured, pipeline, settings, [{}, *changes] if base else changes, batches=()):

@@ -25,6 +25,8 @@ from zeus_trt.runtime.bundle.tensor_spec import DTYPES, OUTPUT_NAME, SymbolSpec,
 
 _MODELS = re.compile(r"(?:[^/]+/)?models/([^/]+)\.json")
 
+_CLASSES = re.compile(r'\\"type\\": \\"([\w.]+)\.\w+\\"')  # in the structures of arguments and outputs
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -64,7 +66,7 @@ class FlatProgram(torch.nn.Module):
 
     def forward(self, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """All tensors that the program returns, in their order."""
-        flat = list(self._constants)
+        flat: list[Any] = list(self._constants)
         for place, value in zip(self._places, values, strict=True):
             flat[place] = value
         for place, axis, step, offset in self._steps:
@@ -78,6 +80,16 @@ class FlatProgram(torch.nn.Module):
         """What it returns in eager mode, by the names that the graph has for it."""
         answer = self(*(inputs[name] for name in self._names))
         return dict(zip(_name_outputs(len(answer)), answer, strict=True))
+
+
+def is_compiled(path: Path) -> bool:
+    """Whether a .pt2 file is a package of AOTInductor, and no program."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (OSError, zipfile.BadZipFile):
+        return False
+    return any("data/aotinductor/" in name for name in names) and not any(map(_MODELS.fullmatch, names))
 
 
 def read_program(path: str | Path, latents: str) -> ForeignGraph:
@@ -123,14 +135,15 @@ def _load(path: Path) -> ExportedProgram:
             models = {found[1]: name for name in archive.namelist() if (found := _MODELS.fullmatch(name))}
             if len(models) != 1:
                 raise ValueError(f"it has {len(models)} programs")
-            text = archive.read(*models.values()).decode()
-        for module in sorted({found[1] for found in re.finditer(r'"((?:\w+\.)+)[A-Z]\w*\\?"', text)}):
-            with suppress(ImportError):  # what it takes or returns may be of classes that torch knows once imported
-                importlib.import_module(module.rstrip("."))
+            [(model, name)] = models.items()
+            text = archive.read(name).decode()
+        for module in {found[1] for found in _CLASSES.finditer(text)}:
+            with suppress(ImportError):  # torch knows the classes of what it takes and returns once they are imported
+                importlib.import_module(module)
         with quiet():
             from torch.export.pt2_archive._package import load_pt2  # torch.export.load keeps the cause to its log
 
-            program = load_pt2(path).exported_programs[next(iter(models))]
+            program = load_pt2(path).exported_programs[model]
             return move_to_device_pass(program, "cpu")
     except Exception as error:  # zipfile, json, pickle and torch each raise their own
         raise ZeusError(

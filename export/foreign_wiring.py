@@ -144,7 +144,7 @@ def choose_sizes(
     """
     axes = wiring.latents.axes[1:]
     if shape is None and known.keys() >= {axis for axis in axes if isinstance(axis, str)}:
-        shape = [known.get(str(axis), axis) for axis in axes]
+        shape = [known[axis] if isinstance(axis, str) else axis for axis in axes]
     if shape is None and any(isinstance(axis, str) for axis in axes):
         raise ZeusError(
             f"shape: got nothing for {wiring.latents}, which leaves sizes open; expected the sizes of one of the "

@@ -10,7 +10,7 @@ from zeus_trt.errors import ZeusError, say_cause
 from zeus_trt.export.folder import STEPS, list_files, open_folder, seal, write_solvers
 from zeus_trt.export.foreign_border import store_weights, write_border
 from zeus_trt.export.foreign_graph import BATCH, ForeignGraph, read_foreign
-from zeus_trt.export.foreign_program import read_program
+from zeus_trt.export.foreign_program import is_compiled, read_program
 from zeus_trt.export.foreign_trial import Trial
 from zeus_trt.export.foreign_wiring import Wiring, choose_sizes, read_examples, wire
 from zeus_trt.export.graph import write_metadata
@@ -103,12 +103,14 @@ def import_model(
 
 
 def _read(path: Path, asked: ImportOptions) -> ForeignGraph:
-    if path.suffix.lower() in (".plan", ".engine", ".trt"):
+    kind = path.suffix.lower()
+    if kind in (".plan", ".engine", ".trt") or (kind == ".pt2" and is_compiled(path)):
         raise ZeusError(
-            f"model: got {path.name}, a compiled engine; expected the ONNX graph that it was built from, since an "
-            "engine says nothing of its time and its axes. Import the graph, and build the engine of its bundle."
+            f"model: got {path.name}, a compiled engine; expected the program or the graph that it was compiled from, "
+            "since a bundle computes what its solver passes and reads inside of its graph. Import that, and build its "
+            "engine."
         )
-    if path.suffix.lower() != ".pt2":
+    if kind != ".pt2":
         return read_foreign(path)
     if not check_trust(asked.trust_engines):
         raise ZeusError(

@@ -14,6 +14,7 @@ from zeus_trt.zeus_graph.counts import show
 
 BUNDLE, PIPELINE, BARE, NONE = "bundle", "pipeline", "bare model", "none"
 _COMPONENTS = ("unet", "transformer")  # names that the denoiser of a bare model folder may have
+_INDEXES = ("model_index.json", "modular_model_index.json")
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")  # neither part is "." or ".."
 
 _RENAMED = ".base_layer."
@@ -42,23 +43,18 @@ def is_pipeline(name: str | Path) -> bool:
     """Whether it names a pipeline folder, or may name a pipeline on the hub.
 
     Raises:
-        ZeusError: A name that no folder can have, a modular pipeline, or an id of the hub that is a mistyped path as
-            well: its first part is a folder here.
+        ZeusError: A name that no folder can have, or an id of the hub that is a mistyped path as well: its first part
+            is a folder here.
     """
     path = Path(name)
     try:
-        is_folder, exists = (path / "model_index.json").is_file(), path.exists()
+        is_folder, exists = any((path / index).is_file() for index in _INDEXES), path.exists()
         is_below = path.parent.is_dir()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise ZeusError(
             f"model: got {show(str(name))} ({reason}); expected a folder or an id of the hub. Change it."
         ) from error
-    if not is_folder and (path / "modular_model_index.json").is_file():
-        raise ZeusError(
-            f"model: got {name}, a modular pipeline; expected one that is not, since the folder of a modular one does "
-            "not hold all of its parts. Load it in Python, and pass it to zeus_trt.export() or zeus_trt.accelerate()."
-        )
     if is_folder or exists or not _HUB_ID.fullmatch(str(name)):
         return is_folder
     if is_below:
@@ -80,8 +76,9 @@ def load_pipeline(name: str | Path, dtype: torch.dtype | None = None) -> Any:
         ZeusError: No such folder and no such id, or a model that does not load.
     """
     is_whole = is_pipeline(name)
-    if (index := Path(name) / "model_index.json").is_file():
-        strict_json.read(index, dict[str, Any], f"model index {index}", advice="Save the pipeline again.")
+    for index in (Path(name) / index for index in _INDEXES):
+        if index.is_file():
+            strict_json.read(index, dict[str, Any], f"model index {index}", advice="Save the pipeline again.")
     check_saved_adapters(Path(name))
     pipeline = (_load_saved if is_whole else _load_bare)(Path(name), **say_dtype(dtype or torch.float32))
     _check_complete(str(name), pipeline)
@@ -108,6 +105,10 @@ def _load_saved(name: Path, **settings: Any) -> Any:
     import diffusers
 
     try:
+        if not (name / _INDEXES[0]).is_file() and (name / _INDEXES[1]).is_file():
+            pipeline = diffusers.ModularPipeline.from_pretrained(str(name))
+            pipeline.load_components(**settings)
+            return pipeline
         return diffusers.DiffusionPipeline.from_pretrained(str(name), **settings)
     except Exception as error:  # the hub, transformers, safetensors and diffusers each raise their own
         raise ZeusError(

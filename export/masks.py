@@ -40,7 +40,9 @@ class Masks:
         """The arguments of one call, likewise."""
         missing = {name: mask for name, mask in self.known.items() if arguments.get(name) is None}
         return dict(arguments) | {
-            name: torch.ones([arguments[other].shape[axis] for other, axis in mask.axes], dtype=mask.dtype)
+            name: arguments[mask.axes[0][0]].new_ones(
+                [arguments[other].shape[axis] for other, axis in mask.axes], dtype=mask.dtype
+            )
             for name, mask in missing.items()
         }
 

@@ -2,7 +2,7 @@
 
 import inspect
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -71,7 +71,7 @@ class Probing(Proxy):
         with torch.random.fork_rng(devices=[]), self.running(), _quiet():
             self._own["_progress_bar_config"] = {"disable": True}
             if is_modular(self._pipeline):
-                self._own["_blocks"] = _silence(self._pipeline.blocks)  # a copy
+                self._own["_blocks"] = silence(self._pipeline.blocks)  # a copy
             if seed is not None:
                 torch.manual_seed(seed)
             try:
@@ -101,11 +101,11 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _silence(blocks: Any) -> Any:
+def silence(blocks: Any) -> Any:
     """Blocks of a modular pipeline, and all in them, without progress bars."""
     blocks._progress_bar_config = {"disable": True}
     for part in getattr(blocks, "sub_blocks", {}).values():
-        _silence(part)
+        silence(part)
     return blocks
 
 
@@ -122,14 +122,14 @@ class Recorder(Probing):
     def __init__(self, pipeline: Any, component: str, steps: int, probe: ShapeProbe | None = None):
         denoiser = find_denoiser(pipeline, component)
         self.calls: list[Call] = []
-        self._wanted, self._denoiser = steps, denoiser
+        self._wanted, self.denoiser = steps, denoiser
         self._probes = {id(denoiser): probe or ShapeProbe(denoiser)}
         self._step = self._branch = 0
         super().__init__(pipeline, {**find_denoisers(pipeline), component: denoiser})
 
     def answer(self, name: str, module: Any, *args: Any, **kwargs: Any) -> Any:
         """Notes a call of the denoiser, and answers it with noise, and those of networks that run after it."""
-        if module is not self._denoiser:
+        if module is not self.denoiser:
             if not self._branch:  # the denoiser may read what it answers
                 return module(*args, **kwargs)
             if id(module) not in self._probes:
@@ -187,7 +187,17 @@ def record_calls(
             f"component: got {component}, which the pipeline did not call; expected its denoiser. "
             "Name another one, or run enough steps to reach it."
         )
-    return recorder.calls
+    return _complete(recorder.calls, inspect.signature(type(unwrap(recorder.denoiser)).forward))
+
+
+def _complete(calls: Sequence[Call], signature: inspect.Signature) -> list[Call]:
+    """The calls, with the defaults of what only some of them pass, such as one branch of guidance."""
+    passed = {name for call in calls for name in call.arguments}
+    defaults = {name: each.default for name, each in signature.parameters.items() if name in passed}
+    return [
+        replace(call, arguments={**call.arguments, **{n: defaults[n] for n in defaults if n not in call.arguments}})
+        for call in calls
+    ]
 
 
 def find_denoiser(pipeline: Any, component: str) -> torch.nn.Module:

@@ -46,9 +46,15 @@ def find_moving(
         that a mean velocity is of.
 
     Raises:
-        ZeusError: Fewer than two inputs change, or more that are no times and that no other network makes.
+        ZeusError: Fewer than two inputs change, or more that are no times and that no other network makes; or latents
+            that are integers.
     """
     by_rank = sorted(run.changing, key=lambda name: -run.arguments.leaves[name].ndim)
+    if by_rank and not run.arguments.leaves[by_rank[0]].is_floating_point():
+        raise ZeusError(
+            f"denoiser: got {by_rank[0]}, integers such as tokens, changing with the step; expected latents of "
+            "floating-point numbers, which solvers step. Run this pipeline without an engine."
+        )
     beside: dict[str, list[str]] = {}
     if len(by_rank) > 2:
         found = find_residuals(pipeline, component, settings)

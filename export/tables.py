@@ -1,5 +1,6 @@
 """Tables of numbers that a program makes of nothing, such as the frequencies of a timestep, computed once by torch."""
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -13,38 +14,45 @@ _MOST_NUMBERS = 1 << 16
 
 
 def compute_tables(program: torch.export.ExportedProgram) -> None:
-    """Makes constants of floating-point tables, in place.
+    """Makes constants of floating-point tables, and of the QR decompositions of weights, in place.
 
     ONNX's tools fold them as well, with other roundings: sines of a frequency times 1000 show the last bit of it.
 
     Args:
         program: As traced, without complex numbers.
     """
-    known = _compute(program)
+    for node in program.graph.find_nodes(op="call_function", target=torch.ops.aten.linalg_qr.default):
+        known = _compute(program, {InputKind.CONSTANT_TENSOR, InputKind.PARAMETER, InputKind.BUFFER})
+        if known.keys() >= {*node.all_input_nodes}:  # ONNX has no form of it
+            parts = node.target(*map_arg(node.args, known.__getitem__))
+            for part in [*node.users]:
+                _store(program, part, parts[part.args[1]].contiguous())
+    known = _compute(program, {InputKind.CONSTANT_TENSOR})
     for node, value in known.items():
+        if node.op == "placeholder":
+            continue
         users = [user for user in node.users if user not in known and user.target not in _CHECKS]
         if users and value.numel() <= _MOST_NUMBERS and value.is_floating_point():
             _store(program, node, value.contiguous())
     program.graph_module.recompile()
 
 
-def _compute(program: torch.export.ExportedProgram) -> dict[Node, torch.Tensor]:
-    """The tensors that depend on no input, weight or size, and are not written into."""
-    written = _list_written(program)
-    targets = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs
-               if spec.kind is InputKind.CONSTANT_TENSOR}  # fmt: skip
+def _compute(program: torch.export.ExportedProgram, kinds: Collection[InputKind]) -> dict[Node, torch.Tensor]:
+    """The tensors that depend on no input but those of some kinds, nor on a size, and are not written into."""
+    written, stored = _list_written(program), {**program.state_dict, **program.constants}
+    targets = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs if spec.kind in kinds}
     known: dict[Node, torch.Tensor] = {}
     for node in program.graph.nodes:
         if node in written:
             continue
         if node.op == "placeholder" and node.name in targets:
-            known[node] = program.constants[targets[node.name]]
+            known[node] = stored[targets[node.name]].detach()
         elif isinstance(node.target, torch._ops.OpOverload) and known.keys() >= {*node.all_input_nodes}:
             if not isinstance(node.meta.get("val"), torch.Tensor) or _is_special(node.target):
                 continue
             args, kwargs = map_arg((node.args, node.kwargs), known.__getitem__)
             known[node] = node.target(*args, **kwargs)
-    return {node: value for node, value in known.items() if node.op != "placeholder"}
+    return known
 
 
 def _is_special(target: torch._ops.OpOverload) -> bool:

@@ -14,7 +14,9 @@ from zeus_trt.evaluation.guidance_range import Scale
 from zeus_trt.evaluation.pipeline_workload import PipelineWorkload
 from zeus_trt.export.labels import choose_labels, count_labels
 from zeus_trt.export.loading import load_pipeline
+from zeus_trt.export.recorder import silence
 from zeus_trt.runtime import Bundle
+from zeus_trt.runtime.pipelines.arguments import is_modular, list_parameters
 from zeus_trt.runtime.pipelines.denoisers import find_denoisers
 
 _TYPES = {None: None, "fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -94,7 +96,7 @@ def open_pipeline(model: str | Path, asked: ModelOptions) -> PipelineWorkload:
     if picture:
         pipeline = _take_image(pipeline)
     arguments = _list_arguments(asked)
-    takes = inspect.signature(pipeline.__call__).parameters
+    takes = list_parameters(pipeline)
     _check_content(pipeline, takes, asked)
     _check_labels(pipeline, asked.labels)
     _check_negative(type(pipeline).__name__, takes, arguments, pipeline)
@@ -121,6 +123,8 @@ def load_on_device(model: str | Path, device: str | None = None, dtype: str | No
     pipeline = load_pipeline(model, _TYPES[dtype])
     pipeline.to(chosen)
     pipeline.set_progress_bar_config(disable=True)
+    if is_modular(pipeline):
+        silence(pipeline._blocks)  # its own method does not reach blocks of blocks
     return pipeline
 
 
@@ -257,7 +261,7 @@ def _take_image(pipeline: Any) -> Any:
     import diffusers
 
     name = type(pipeline).__name__
-    if "image" not in inspect.signature(pipeline.__call__).parameters:
+    if "image" not in list_parameters(pipeline):
         try:
             pipeline = diffusers.AutoPipelineForImage2Image.from_pipe(pipeline)
         except ValueError as error:
@@ -265,7 +269,7 @@ def _take_image(pipeline: Any) -> Any:
                 f"image: got one for a {name}, which has no form that takes a picture; expected a pipeline that has. "
                 "Leave it out."
             ) from error
-    takes = inspect.signature(pipeline.__call__).parameters
+    takes = list_parameters(pipeline)
     needed = [argument for argument in ("mask_image", "control_image") if argument in takes]
     if needed:
         raise ZeusError(

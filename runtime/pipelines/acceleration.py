@@ -95,8 +95,8 @@ def accelerate(
         )
     if looped := {name: part for name, part in list_pipelines(pipeline).items() if has_scheduler(part)}:
         refuse_for_parts(pipeline, looped, scheduler=scheduler, engine=engine)
-        each: dict[str, Any] = {"ratio": ratio, "on_step": on_step, "on_call": on_call, **asked}
-        return combine(pipeline, {name: accelerate(part, **each) for name, part in looped.items()})
+        asked |= {"ratio": ratio, "on_step": on_step, "on_call": on_call}
+        return combine(pipeline, {name: accelerate(part, **asked) for name, part in looped.items()})
     check_single(pipeline, "Accelerate")
     has_modules = any(isinstance(part, torch.nn.Module) for part in parts.values())
     if not has_modules or not has_scheduler(pipeline):

@@ -71,7 +71,7 @@ def has_scheduler(pipeline: Any) -> bool:
 
 
 def check_plain(pipeline: Any) -> None:
-    """Refuses a modular pipeline, whose call takes and returns other things, and one that is made of whole pipelines.
+    """Refuses a modular pipeline, and one that is made of whole pipelines, where several runs go on at a time.
 
     Raises:
         ZeusError: It is.
@@ -79,8 +79,8 @@ def check_plain(pipeline: Any) -> None:
     if is_modular(pipeline):
         kind = type(pipeline).__name__
         raise ZeusError(
-            f"pipeline: got a {kind}, which is modular; expected one that is not. Use accelerate() and export() on it, "
-            f"or make one of its components, such as {kind.replace('Modular', '')}(**components)."
+            f"pipeline: got a {kind}, which is modular: runs of it share the state of its guider; expected one that is "
+            f"not. Make one of its components, such as {kind.replace('Modular', '')}(**components)."
         )
     check_single(pipeline, "Use")
 

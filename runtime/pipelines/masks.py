@@ -16,7 +16,9 @@ def fill_masks(manifest: Manifest, found: Arguments) -> Arguments:
     tensors = found.tensors
     given = [(spec.axes, tensors[spec.name].shape) for spec in manifest.inputs if spec.name in tensors]
     sizes = {axis: size for axes, shape in given for axis, size in zip(axes, shape, strict=False)}
+    device = tensors[manifest.latents.name].device
     masks = {
-        spec.name: torch.ones([sizes[axis] for axis in spec.axes], dtype=getattr(torch, spec.dtype)) for spec in missing
+        spec.name: torch.ones([sizes[axis] for axis in spec.axes], dtype=getattr(torch, spec.dtype), device=device)
+        for spec in missing
     }
     return replace(found, leaves={**found.leaves, **masks})

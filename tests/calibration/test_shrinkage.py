@@ -29,7 +29,7 @@ def recorded():
 def test_the_prior_counts_as_so_many_trajectories_and_keeps_the_error_of_each(recorded):
     program, stats = recorded
     line = replace(Plan.spread(STEPS, NFE), predictor=Predictor.parse("lagrange-2"))
-    feedback = np.mean([kernel.lay_on(program)[1] for kernel in load_kernels()], axis=0)
+    feedback = np.mean([kernel.lay_on(program).feedback for kernel in load_kernels()], axis=0)
     for count in (1, 4):
         own = stats.select(range(count))
         shrunk = shrink(program, replace(own, responses=own.responses[:, :0]), NFE, load_kernels())

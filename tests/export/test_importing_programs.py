@@ -1,7 +1,9 @@
 """Programs of torch.export that others saved: a bundle of one makes what a plain loop over the program makes."""
 
+import importlib
 import io
 import json
+import sys
 import zipfile
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 import torch
 from foreign_graphs import MEAN, SPREAD
 from torch.export import Dim
+from torch.utils import _pytree
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.export import import_model
@@ -142,6 +145,23 @@ def test_however_its_inputs_and_outputs_are_written(tmp_path, module, args, kwar
     assert torch.allclose(together, expected, atol=2e-2 if args[0].dtype == torch.half else 1e-5)
 
 
+def test_a_program_that_returns_an_object_is_read_where_its_class_can_be_imported(tmp_path, monkeypatch):
+    (tmp_path / "own_output.py").write_text("from dataclasses import dataclass\nimport torch\n"
+        "@dataclass\nclass Made:\n    sample: torch.Tensor\n"
+        "torch.export.register_dataclass(Made, serialized_type_name='own_output.Made')\n")  # fmt: skip
+    monkeypatch.syspath_prepend(tmp_path)
+    made = importlib.import_module("own_output").Made
+
+    class Object(Best):
+        def forward(self, x, sigma):
+            return made(super().forward(x, sigma))
+
+    path = save(tmp_path, Object(), torch.zeros(1, 1, 4, 4), torch.ones(1))
+    _pytree._deregister_pytree_node(made)  # as in a process that never imported it
+    monkeypatch.delitem(sys.modules, "own_output")
+    assert make_bundle(path, parameterization="edm").manifest.output.axes == ("batch", 1, 4, 4)
+
+
 def test_a_graph_that_does_not_do_what_the_program_does_is_refused(tmp_path):
     """A network that was exported in training mode: its dropout differs from run to run."""
 
@@ -191,7 +211,8 @@ def test_a_program_is_not_read_without_trust_since_reading_it_runs_code(tmp_path
     [
         (b"nothing", r"which does not read \(.*File is not a zip file.*\); expected a program of torch.export"),
         ({"a/models/model.json": "{}"}, "which does not read"),
-        ({"a/data/aotinductor/model/x.so": ""}, "it has 0 programs"),
+        ({"a/models/one.json": "{}", "a/models/two.json": "{}"}, "it has 2 programs"),
+        ({"a/data/aotinductor/model/x.so": ""}, r"other\.pt2, a compiled engine; expected the program or the graph"),
     ],
 )
 def test_what_is_no_program_is_one_sentence(tmp_path, content, message):

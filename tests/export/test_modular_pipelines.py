@@ -3,16 +3,21 @@
 import sys
 
 import diffusers
+import numpy as np
 import pytest
 import torch
 from checkout import ROOT
+from click.testing import CliRunner
 from diffusers.configuration_utils import register_to_config
+from diffusers.utils.torch_utils import randn_tensor
+from PIL import Image
 
 import zeus_trt
+from zeus_trt.cli import main
 from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.pipeline_workload import PipelineWorkload
-from zeus_trt.open_model import open_model
 from zeus_trt.pipeline_model import PipelineModel
+from zeus_trt.zeus_graph import choose_plan
 
 modular = pytest.importorskip("diffusers.modular_pipelines", reason="needs a diffusers with modular pipelines")
 
@@ -67,7 +72,7 @@ class Loop(modular.LoopSequentialPipelineBlocks):
         asked = self.get_block_state(state)
         components.scheduler.set_timesteps(asked.num_inference_steps)
         shape = (asked.batch_size, 1, asked.height, asked.width)
-        asked.latents = torch.randn(shape, generator=asked.generator)
+        asked.latents = randn_tensor(shape, generator=asked.generator)
         for i, t in enumerate(self.progress_bar(components.scheduler.timesteps)):
             components, asked = self.loop_step(components, asked, i=i, t=t)
         self.set_block_state(state, asked)
@@ -83,7 +88,8 @@ def pipeline():
 
 
 def run(pipeline, output="latents", **arguments):
-    return pipeline(**arguments, num_inference_steps=10, generator=torch.Generator().manual_seed(0), output=output)
+    arguments = {"generator": torch.Generator().manual_seed(0), **arguments}
+    return pipeline(**arguments, num_inference_steps=10, output=output)
 
 
 def check_twin(pipeline, bundle, **arguments):
@@ -113,14 +119,17 @@ def test_a_state_that_is_given_goes_on(pipeline):
         assert torch.equal(run(twin, output=None, state=state).get("latents"), state.get("latents"))
 
 
-def test_what_takes_plain_pipelines_alone_says_so(pipeline, tmp_path):
-    for call in (lambda: PipelineWorkload(pipeline, []), lambda: PipelineModel(pipeline, None)):
-        with pytest.raises(ZeusError, match=r"pipeline: got a ModularPipeline, which is modular; expected one that is"):
-            call()
-    (tmp_path / "modular_model_index.json").write_text("{}")
-    for call in (open_model, lambda model: zeus_trt.export(model, tmp_path / "bundle")):
-        with pytest.raises(ZeusError, match="a modular pipeline; expected one that is not, since the folder"):
-            call(tmp_path)
+def test_a_service_of_many_runs_at_a_time_says_that_it_takes_none(pipeline):
+    with pytest.raises(ZeusError, match=r"pipeline: got a ModularPipeline, which is modular: runs of it share the"):
+        PipelineModel(pipeline, None)
+
+
+def test_a_workload_makes_its_pictures(pipeline):
+    workload = PipelineWorkload(pipeline, [], {"height": 12})
+    latents = workload.sample(choose_plan(ratio=0), [0], num_steps=10).latents
+    assert torch.equal(latents, run(pipeline, height=12, generator=[torch.Generator().manual_seed(0)]))
+    assert workload.sample(choose_plan(ratio=2), [0, 1], num_steps=10).report.nfe == 6
+    assert workload.program(10).num_evaluations == 10
 
 
 @pytest.mark.slow
@@ -134,3 +143,22 @@ def test_families_of_diffusers(family, tmp_path, monkeypatch):
     pipeline.load_components()
     arguments = {"prompt": "a cat", "height": 64, "width": 64, **({"num_frames": 5} if family == "wan" else {})}
     check_twin(pipeline, zeus_trt.export(pipeline, tmp_path / "bundle", steps=()), **arguments)
+
+
+@pytest.mark.slow
+def test_a_saved_one_runs_from_the_command_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(ROOT / "examples"), *sys.path])
+    from tiny_pipeline import write_pipeline
+
+    write_pipeline(tmp_path / "plain", "flux")
+    pipeline = diffusers.ModularPipeline.from_pretrained(str(tmp_path / "plain"))
+    pipeline.load_components()
+    pipeline.save_pretrained(str(tmp_path / "modular"))
+    model, picture = str(tmp_path / "modular"), str(tmp_path / "a.png")
+    plain = run(pipeline, "images", prompt="a cat", height=64, width=64, output_type="np")
+    done = CliRunner().invoke(
+        main, ["run", model, "--prompt", "a cat", "--steps", "10", "--size", "64x64", "--ratio", "0", "-o", picture]
+    )
+    assert done.exit_code == 0, done.output
+    with Image.open(picture) as made:
+        assert np.array_equal(np.asarray(made)[4:68, 4:68], np.round(plain[0] * 255))  # in a frame

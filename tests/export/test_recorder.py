@@ -56,6 +56,20 @@ def test_guidance_with_one_call_per_branch():
     assert capture(wan, WAN.settings).guidance == "sequential"
 
 
+def test_a_branch_that_leaves_an_argument_out_has_its_default(sd):
+    def run(pipeline):
+        pipeline.scheduler.set_timesteps(3)
+        latents, text = torch.ones(2, 4, 8, 8), torch.ones(2, 7, 16)
+        for time in pipeline.scheduler.timesteps:
+            pipeline.unet(latents, time, text, timestep_cond=None)
+            output = pipeline.unet(latents, time, encoder_hidden_states=text, return_dict=False)[0]
+            latents = pipeline.scheduler.step(output, time, latents).prev_sample
+
+    calls = record_calls(sd, "unet", run, steps=2)
+    rest = [{name: call.arguments[name] for name in ("timestep_cond", "return_dict")} for call in calls]
+    assert rest == [{"timestep_cond": None, "return_dict": value} for value in (True, False)] * 2
+
+
 @pytest.mark.parametrize("scheduler", [diffusers.PNDMScheduler(skip_prk_steps=True), diffusers.HeunDiscreteScheduler()])
 def test_steps_are_those_of_the_solver_where_timesteps_repeat(sd, scheduler):
     sd.scheduler = scheduler

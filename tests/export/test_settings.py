@@ -57,6 +57,11 @@ def of_one_picture(self, prompt, image, height=64, width=64, num_inference_steps
     return self.paint(len(prompt), height, width)
 
 
+def of_cache(self, prompt, height=64, width=64, num_inference_steps=3, use_kv_cache=True):
+    assert not use_kv_cache  # it would pass an object to its denoiser
+    return self.paint(len(prompt), height, width)
+
+
 def of_tensors(self, prompt, control_image, mask_image=None, num_inference_steps=3):
     if mask_image is None:
         raise ValueError("`mask_image` is needed")
@@ -101,6 +106,7 @@ SIZED = {"sample": ("batch", 4, "height", "width")}
         (of_video, SIZED),
         (of_single_prompts, SIZED),
         (of_batch_size, {"sample": ("batch", 4, 8, 8)}),
+        (of_cache, SIZED),
     ],
 )
 def test_what_a_pipeline_needs_is_made(call, axes):

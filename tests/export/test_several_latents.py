@@ -6,6 +6,7 @@ from pipelines import FAMILIES
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.networks import find_together
+from zeus_trt.export.residuals import find_moving
 from zeus_trt.export.runs import Run
 from zeus_trt.runtime import Session, accelerate
 from zeus_trt.runtime.pipelines.arguments import flatten
@@ -34,6 +35,13 @@ def test_latents_belong_together_where_each_has_an_output(shapes):
     base = Run(flatten(leaves), {}, changing, scales, 1, leaves)
     found = find_together(base, tuple(torch.zeros(shape) for shape in shapes))
     assert found == (("video", "sound") if shapes == [(2, 5), (2, 7)] else ())
+
+
+def test_tokens_are_no_latents():
+    leaves = {"input_ids": torch.zeros(2, 5, dtype=torch.int64), "sigma": torch.zeros(2)}
+    base = Run(flatten(leaves), {}, {"input_ids": (2, 5), "sigma": (2,)}, {"input_ids": None, "sigma": 1.0}, 1, leaves)
+    with pytest.raises(ZeusError, match="got input_ids, integers such as tokens, changing with the step"):
+        find_moving(None, None, "transformer", base)
 
 
 @pytest.mark.slow

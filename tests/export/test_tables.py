@@ -45,6 +45,25 @@ def test_a_table_has_the_numbers_of_torch(tmp_path):
         torch.testing.assert_close(torch.from_numpy(found), model(t), rtol=0, atol=1e-6)
 
 
+class Orthogonal(torch.nn.Module):
+    """Makes a basis of a weight, as Wan-Animate does."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.tensor([[1.0, 2.0], [0.5, -1.0], [3.0, 1.0]]))
+
+    def forward(self, t):
+        return torch.linalg.qr(self.weight + 1e-8)[0].T @ t
+
+
+def test_a_basis_of_weights_is_a_table(tmp_path):
+    model, path = Orthogonal().eval(), tmp_path / "graph.onnx"
+    with torch.no_grad():
+        write_graph(torch.export.export(model, (T,), strict=False), ["t"], [(3,), (2,)], path)
+        (found,) = onnxruntime.InferenceSession(str(path)).run(None, {"t": T.numpy()})
+        torch.testing.assert_close(torch.from_numpy(found), model(T))
+
+
 def test_what_is_written_into_or_drawn_is_no_table():
     program = torch.export.export(Written(), (T,), strict=False)
     compute_tables(program)
