@@ -108,6 +108,9 @@ def _load_saved(name: Path, **settings: Any) -> Any:
         if not (name / _INDEXES[0]).is_file() and (name / _INDEXES[1]).is_file():
             pipeline = diffusers.ModularPipeline.from_pretrained(str(name))
             pipeline.load_components(**settings)
+            absent = [part for part, value in pipeline.components.items() if value is None]
+            if left := [part for part in absent if pipeline.get_component_spec(part).pretrained_model_name_or_path]:
+                raise ValueError(f"its {left[0]} does not load")  # diffusers logs it, and goes on
             return pipeline
         return diffusers.DiffusionPipeline.from_pretrained(str(name), **settings)
     except Exception as error:  # the hub, transformers, safetensors and diffusers each raise their own

@@ -1,5 +1,6 @@
 """Modular pipelines of diffusers: the twin is theirs to the bit at ratio 0, skips, and runs by an engine."""
 
+import json
 import sys
 
 import diffusers
@@ -16,6 +17,7 @@ import zeus_trt
 from zeus_trt.cli import main
 from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.pipeline_workload import PipelineWorkload
+from zeus_trt.open_model import open_model
 from zeus_trt.pipeline_model import PipelineModel
 from zeus_trt.zeus_graph import choose_plan
 
@@ -130,6 +132,23 @@ def test_a_workload_makes_its_pictures(pipeline):
     assert torch.equal(latents, run(pipeline, height=12, generator=[torch.Generator().manual_seed(0)]))
     assert workload.sample(choose_plan(ratio=2), [0, 1], num_steps=10).report.nfe == 6
     assert workload.program(10).num_evaluations == 10
+
+
+def test_a_folder_runs_no_code_of_its_own_and_has_all_its_parts(tmp_path):
+    index = {"_class_name": "FluxModularPipeline", "_blocks_class_name": "FluxAutoBlocks"}
+    kind = ["diffusers", "FlowMatchEulerDiscreteScheduler"]
+    part = {"pretrained_model_name_or_path": str(tmp_path), "subfolder": "scheduler", "type_hint": kind}
+    index["scheduler"] = [*kind, part]
+    (tmp_path / "modular_model_index.json").write_text(json.dumps(index))
+    with pytest.raises(ZeusError, match=r"which does not load .*its scheduler does not load"):
+        open_model(tmp_path, prompts=["a cat"])
+    (tmp_path / "own.py").write_text(f"open({str(tmp_path / 'mark')!r}, 'w')")
+    code = json.dumps({"auto_map": {"ModularPipelineBlocks": "own.Own"}})
+    for name in ("modular_config.json", "config.json"):
+        (tmp_path / name).write_text(code)
+    with pytest.raises(ZeusError, match=r"which does not load .*contains custom code"):
+        open_model(tmp_path, prompts=["a cat"])
+    assert not (tmp_path / "mark").exists()
 
 
 @pytest.mark.slow
