@@ -15,7 +15,7 @@ largest value. A dash: not tried.
 A class that "does not run with what could be made for it" fails without zeus-trt too: the tiny components do not fit
 it yet, or a part of diffusers does not fit the installed transformers. So every number is a lower bound. The safety
 checker of Cosmos and, where torchvision is absent, the functions of it that Cosmos and OmniGen call are doubles
-(`benchmarks/coverage_doubles.py`). A pipeline that is made of whole pipelines skips where each of these does.
+(`benchmarks/coverage_doubles.py`). A pipeline that is made of whole pipelines skips if one of these does.
 Command: {command}.
 
 {counts}

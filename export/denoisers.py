@@ -74,13 +74,13 @@ def watch(pipeline: Any, run: Callable[[Any], Any], disturbed: str | None = None
     Raises:
         Exception: What the pipeline raises.
     """
-    modules = list_modules(pipeline)
-    before = set().union(*map(find_readers, modules.values()))
+    modules = list_modules(pipeline).values()
+    before = find_readers(modules)
     watched = Watch(pipeline, disturbed)
     try:
         watched.record(run, seed=0)
     except Exception:  # pipelines, their parts and torch each raise their own
-        if set().union(*map(find_readers, modules.values())) <= before:
+        if find_readers(modules).keys() <= before.keys():
             raise
         watched = Watch(pipeline, disturbed, answers=False)
         watched.record(run, seed=0)

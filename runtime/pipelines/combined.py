@@ -16,7 +16,8 @@ from zeus_trt.runtime.report import Report
 def combine(pipeline: Any, blocks: Mapping[str, AbstractContextManager[Any]]) -> Iterator[Any]:
     """A pipeline like the given one that calls accelerated parts; the given one is not touched.
 
-    What is assigned to it stays with it. After a run its ``report`` is that of all parts that ran, in their order.
+    What is assigned to it stays with it. After a run its ``report`` is that of the parts that ran, in their order; a
+    part that ran twice is reported as it ran last.
 
     Args:
         pipeline: A diffusers pipeline that has the parts as attributes.

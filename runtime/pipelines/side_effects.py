@@ -35,9 +35,15 @@ def find_hooks(module: torch.nn.Module) -> frozenset[int]:
     return frozenset(number for part in parts for number in (*part._forward_hooks, *part._forward_pre_hooks))
 
 
-def find_readers(module: torch.nn.Module) -> set[Any]:
-    """What a pipeline may read more of a module's calls by than their output: its attention processors and hooks."""
-    return {*find_hooks(module), *(processor for _, processor in _list_processors(module))}
+def find_readers(modules: Iterable[torch.nn.Module]) -> dict[int, Any]:
+    """By what a pipeline may read more of modules' calls than their output: attention processors by id, and hooks."""
+    readers: dict[int, Any] = {}
+    for module in modules:
+        readers |= {
+            id(processor): processor for _, processor in _list_processors(module)
+        }  # an id lasts while it is held
+        readers |= dict.fromkeys(find_hooks(module))
+    return readers
 
 
 def _list_processors(module: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, Any]]:
