@@ -25,7 +25,8 @@ from zeus_trt.runtime.pipelines.arguments import list_parameters
 
 _OUTPUTS = ("latent", "pt", "np")  # not every pipeline returns latents
 _TEXT_LENGTHS = ("max_sequence_length",)
-_LEFT_OUT = ("use_resolution_binning", "_auto_resize", "use_kv_cache")  # replace the sizes, or keep objects
+_RESIZES = ("use_resolution_binning", "_auto_resize")  # each replaces the sizes that are asked for
+_KEEPS = "use_kv_cache"  # passes the denoiser an object; not every pipeline runs without
 _SCENE = "on a red sofa by the window of an old house near the sea in the light of the evening"
 _DETAILS = _SCENE, f"{_SCENE} and another one {_SCENE}"  # longer than the blocks that prompts are padded to
 _SECONDS = ("audio_length_in_s", "audio_end_in_s", "audio_duration")
@@ -54,7 +55,7 @@ def choose_settings(
     given = _check_given(pipeline, dict(arguments or {}))
     takes = list_parameters(pipeline)
     fixed: dict[str, Any] = {"output_type": "latent"} if "output_type" in takes else {}
-    fixed |= {name: False for name in _LEFT_OUT if name in takes}
+    fixed |= {name: False for name in _RESIZES if name in takes}
     step = max(8 * getattr(pipeline, "vae_scale_factor", 8), 32)
     asked: dict[str, Any] = {name: given.pop(name) for name in ("height", "width") if name in given}
     frames = _list_frames(pipeline) if "num_frames" in takes and "num_frames" not in given else ()
@@ -139,10 +140,11 @@ def _choose_base(
     """The settings at the first of ``sizes`` that the pipeline runs at, and what makes them three rows."""
     failure = None
     outputs = [{"output_type": name} for name in _OUTPUTS] if "output_type" in fixed else [{}]
-    for (height, width), output in product(sizes, outputs):
+    kept: list[dict[str, Any]] = [{_KEEPS: False}, {}] if _KEEPS in list_parameters(pipeline) else [{}]
+    for (height, width), output, keeps in product(sizes, outputs, kept):
         if failure and output != outputs[0] and not _is_of_output(failure):
             continue
-        base = {**fixed, **output, "height": height, "width": width, **asked}
+        base = {**fixed, **output, **keeps, "height": height, "width": width, **asked}
         try:
             (rows, varied), call = _choose_rows(pipeline, base, dict(given))
         except MissingArgument as error:
