@@ -2,6 +2,8 @@
 
 import builtins
 import functools
+import math
+import operator
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -10,6 +12,7 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._sympy.functions import IntTrueDiv
 
 _LOCK = threading.RLock()
 _THREAD = threading.local()  # is_tracing: whether this thread is inside a block
@@ -23,7 +26,7 @@ def keep_sizes_open(model: torch.nn.Module) -> Iterator[None]:
     files have these names for the time of the block; a name that a file defines itself is left alone, and so is torch.
     Functions with an ``lru_cache`` run without it, so that nothing of a trace stays in a cache. All of this acts on
     the sizes of a trace in this thread: other threads may run the same files. One block is open at a time; another
-    thread waits for it. Torch makes tensors of sizes that are open.
+    thread waits for it. Torch makes tensors of sizes that are open, and NumPy takes roots of their quotients.
 
     Args:
         model: What is traced.
@@ -45,6 +48,9 @@ def keep_sizes_open(model: torch.nn.Module) -> Iterator[None]:
                 if isinstance(value, functools._lru_cache_wrapper):
                     stack.callback(setattr, owner, name, value)
                     setattr(owner, name, _skip_cache(value))
+        if not hasattr(torch.SymFloat, "sqrt"):
+            stack.callback(delattr, torch.SymFloat, "sqrt")
+            torch.SymFloat.sqrt = _take_root
         _THREAD.is_tracing = True
         stack.enter_context(_Functions())
         yield
@@ -74,6 +80,12 @@ def _skip_cache(cached: Any) -> Callable[..., Any]:
     for name in ("cache_info", "cache_clear", "cache_parameters"):
         setattr(call, name, getattr(cached, name))
     return call
+
+
+def _take_root(quotient: torch.SymFloat) -> Any:
+    """What ``numpy.sqrt`` calls on an object: a number where the sizes cancel, such as that of two tensors' elements."""
+    value = quotient.node.expr.replace(IntTrueDiv, operator.truediv).cancel()
+    return math.sqrt(value) if value.is_number else torch.sym_sqrt(quotient)
 
 
 class _OpenType(type):

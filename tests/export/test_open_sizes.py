@@ -4,6 +4,7 @@ import functools
 import sys
 import threading
 
+import numpy as np
 import onnxruntime
 import pytest
 import torch
@@ -35,6 +36,7 @@ class Model(torch.nn.Module):
         places = torch.arange(length, dtype=torch.int32)
         grid = torch.zeros(length, length)
         grid[:rows, :rows].fill_diagonal_(7)
+        grid = torch.add(grid, grid, alpha=np.sqrt(x[:, :1].numel() / x[:, :4].numel()))
         return x[:, places] * torch.as_tensor(length) + steps + longest + chosen.sum() + padded.sum() + grid.sum()
 
 
