@@ -83,7 +83,7 @@ def _skip_cache(cached: Any) -> Callable[..., Any]:
 
 
 def _take_root(quotient: torch.SymFloat) -> Any:
-    """What ``numpy.sqrt`` calls on an object: a number where the sizes cancel, such as that of two tensors' elements."""
+    """What ``numpy.sqrt`` calls on an object: a number where the sizes cancel, as in a ratio of elements."""
     value = quotient.node.expr.replace(IntTrueDiv, operator.truediv).cancel()
     return math.sqrt(value) if value.is_number else torch.sym_sqrt(quotient)
 
