@@ -60,6 +60,7 @@ def test_guidance_has_one_default(bundle, tiny_model, tmp_path):
         open_model(bare, guidance_scale=3.0).sample(make_plan, range(1), num_steps=4)
 
 
+@pytest.mark.extra
 def test_a_bare_model_runs_compares_and_calibrates(tiny_model, tmp_path):
     made = run_model(tiny_model, tmp_path / "a.png", steps=4, labels=(1, 2), seed=1)
     assert (made[0].report.backend, (tmp_path / "a.png").is_file()) == ("eager", True)

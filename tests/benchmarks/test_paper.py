@@ -169,6 +169,7 @@ def test_every_grid_makes_variants(digits_bundle):
     }  # fmt: skip
 
 
+@pytest.mark.extra
 def test_a_table_is_run_and_written(digits_bundle, tmp_path):
     bundle = digits_bundle("unet-flow")
     words = ["memory", "--model", str(bundle), "--num-images", "1", "--guidance-scale", "1", "-o", str(tmp_path)]

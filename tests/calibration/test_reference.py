@@ -58,6 +58,7 @@ def run(open_session):
 
 
 @pytest.mark.parametrize("settings", [*QUICK, *(pytest.param(row, marks=pytest.mark.slow) for row in OTHERS)], ids=str)
+@pytest.mark.extra
 def test_figures_of_the_reference(run, settings):
     model, scheduler, num_steps, _, _ = settings
     expected = read_row(*settings)

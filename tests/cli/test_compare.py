@@ -17,6 +17,7 @@ def bundle(digits_bundle):
     return digits_bundle("unet-flow")
 
 
+@pytest.mark.extra
 def test_compare_takes_lists_and_writes_a_report(bundle, tmp_path):
     words = ("--steps", "6,4", "--ratios", "2", "--predictors", "zeus,reuse", "--num-images", 1, "--rounds", 1)
     words = (*words, "--plans", "FFXRFF", "--solvers", "default,dpmpp-2m", "--guidance-scale", 1)

@@ -23,6 +23,7 @@ def bundle(digits_bundle):
     return digits_bundle("unet-flow")
 
 
+@pytest.mark.extra
 def test_a_plan_passes_or_fails_by_its_measured_quality(bundle):
     passed = call(bundle, "--plan", "turbo", "--min-psnr", 10, "--json")
     assert passed.exit_code == 0, passed.output

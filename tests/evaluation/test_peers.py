@@ -65,6 +65,7 @@ def test_the_work_of_the_full_run_is_its_number_of_calls(compared):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("cache_dit") is not None, reason="cache-dit is installed")
+@pytest.mark.extra
 @pytest.mark.parametrize("compared", [QUICK], indirect=True, ids=["quick"])
 def test_a_cache_that_is_not_installed_says_so(compared):
     assert {row.note for row in find_rows(compared, "cache-dit")} == {
@@ -72,6 +73,7 @@ def test_a_cache_that_is_not_installed_says_so(compared):
     }
 
 
+@pytest.mark.extra
 @pytest.mark.parametrize("compared", [QUICK], indirect=True, ids=["quick"])
 def test_caches_stand_beside_skipped_runs(compared):
     table = pair_peers(compared[0].rows)

@@ -80,7 +80,9 @@ def test_a_full_disk_in_the_middle_of_a_build(bundle):
     assert list_files(bundle.parent) == before
 
 
-@pytest.mark.parametrize("command", ["export", pytest.param("build", marks=NEEDS_RTX)])
+@pytest.mark.parametrize(
+    "command", [pytest.param("export", marks=pytest.mark.extra), pytest.param("build", marks=NEEDS_RTX)]
+)
 def test_ctrl_c_in_the_middle(bundle, tiny_model, command):
     words = {
         "export": ["export", tiny_model, "-o", bundle.parent / "other"],

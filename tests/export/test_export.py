@@ -87,6 +87,7 @@ def test_comparing_catches_an_engine_that_is_off_by_little(tiny_model):
         compare(denoiser, off, [Case(inputs, inputs)], "double")
 
 
+@pytest.mark.extra
 def test_overwrite_replaces_a_bundle_and_nothing_else(tiny_model, tmp_path):
     first = export_model(tiny_model, tmp_path / "bundle")
     with pytest.raises(ZeusError, match="exists"):

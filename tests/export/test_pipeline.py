@@ -65,6 +65,7 @@ def test_the_engine_serves_any_size_of_its_range(bundle):
     assert torch.isfinite(output).all()
 
 
+@pytest.mark.extra
 def test_the_users_pipeline_is_unchanged(one_level, tmp_path):
     pipeline = diffusers.StableDiffusionPipeline.from_pretrained(one_level)
     pipeline.set_progress_bar_config(disable=True)

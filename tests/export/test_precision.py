@@ -57,6 +57,7 @@ def list_types(bundle):
         pytest.param("fp16", "float16", {"eager-fp16", "onnxruntime"}, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.extra
 def test_a_half_is_verified_and_its_manifest_says_how(family_bundle, precision, dtype, backends):
     bundle = family_bundle("flux", precision)
     types, weights = list_types(bundle)
@@ -94,6 +95,7 @@ def test_overflow_is_named_with_the_blocks_that_help(hot, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.extra
 def test_blocks_kept_in_fp32_do_not_overflow(hot, tmp_path):
     before = {name: value.clone() for name, value in hot.unet.state_dict().items()}
     bundle = export_hot(hot, tmp_path / "bundle", keep_fp32=("down_blocks.0.resnets.*",))

@@ -44,6 +44,7 @@ def wait_until(is_true):
     raise AssertionError("it does not come")
 
 
+@pytest.mark.extra
 def test_sigterm_ends_it_after_its_requests(digits_bundle):
     """Also: SIGHUP opens the bundle anew."""
     process, url = start(digits_bundle("unet-flow"))
