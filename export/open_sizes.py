@@ -50,7 +50,7 @@ def keep_sizes_open(model: torch.nn.Module) -> Iterator[None]:
                     setattr(owner, name, _skip_cache(value))
         if not hasattr(torch.SymFloat, "sqrt"):
             stack.callback(delattr, torch.SymFloat, "sqrt")
-            torch.SymFloat.sqrt = _take_root
+            torch.SymFloat.sqrt = _take_root  # type: ignore[attr-defined]
         _THREAD.is_tracing = True
         stack.enter_context(_Functions())
         yield
