@@ -148,7 +148,7 @@ def _choose(name: str, of_sizes: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Functions(TorchFunctionMode):
-    """Functions of torch that make numbers of sizes, or views of no use."""
+    """Functions of torch that make numbers of sizes, or views that do not export."""
 
     def __torch_function__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
         if func is torch._C._nn.pad_sequence:
