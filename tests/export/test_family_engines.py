@@ -16,9 +16,9 @@ CASES = [
     pytest.param(*case, marks=pytest.mark.extra if case in QUICK else pytest.mark.slow, id="-".join(case))
     for case in [*((name, "fp32") for name in FAMILIES), *HALVES]
 ]
-OBSERVED = {  # factor of the timesteps, and how the pipeline guides
+OBSERVED = {  # factor of the timesteps, how the pipeline guides, and the most rows
     "dit": (1.0, "batched", 8), "sd15": (1.0, "batched", 8), "sana": (1.0, "batched", 8),
-    "flux": (0.001, "embedded", 4), "wan": (1.0, "sequential", 4), "wan22-ti2v": (None, "sequential", 4),
+    "flux": (0.001, "embedded", 4), "wan": (1.0, "sequential", 4), "wan22-ti2v": (1.0, "sequential", 4),
 }  # fmt: skip
 
 try:

@@ -101,7 +101,7 @@ def test_the_engine_stands_for_the_denoiser_beside_its_controlnet(family, tmp_pa
     expected = run(pipeline, **setting)
     with count_calls(pipeline.controlnet, calls), accelerate(pipeline, ratio=0, engine=bundle) as twin:
         made = run(twin, **setting)
-    assert len(calls) == 3
+    assert len(calls) == 1  # to compare with: its engine answers the others
     assert float((made - expected).norm() / expected.norm()) < 1e-3
     with pytest.raises(ZeusError, match=r"no solver can step.*controlnet"), Session(bundle) as session:
         session.generate()
