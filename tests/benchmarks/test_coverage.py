@@ -44,3 +44,12 @@ def test_the_page_is_made_of_the_results(coverage):
     assert DOCS.read_text() == coverage[1].write(known)
     assert known["counts"] == coverage[1].count(known["classes"])
     assert all(found.get("skips") or found["reason"] for found in known["classes"].values())
+
+
+def test_the_readme_has_the_counts_of_the_results():
+    counts = json.loads(RESULTS.read_text())["counts"]
+    sentence = (
+        "Of the {with a scheduler and a denoiser} pipeline classes of diffusers 0.42 that have a sampling loop, "
+        "{skip at ratio 2} skip steps, {export} export, and {engine in the twin} run with the exported engine"
+    ).format_map(counts)
+    assert sentence in " ".join((ROOT / "README.md").read_text().split())
