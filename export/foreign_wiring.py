@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.export.foreign_graph import BATCH, ForeignGraph
+from zeus_trt.export.foreign_model import BATCH, ForeignModel
 from zeus_trt.runtime.bundle.relation import Relation
 from zeus_trt.runtime.bundle.size_rules import SizeRules, check_sizes
 from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec, TensorSpec
@@ -76,7 +76,7 @@ class Wiring:
         return True
 
 
-def wire(graph: ForeignGraph, latents: str, timestep: str) -> Wiring:
+def wire(graph: ForeignModel, latents: str, timestep: str) -> Wiring:
     """Finds latents and timestep among the inputs; all others are conditioning.
 
     A batch that is fixed at one row, or a timestep with room for one, has the graph called by rows.

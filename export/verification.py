@@ -169,7 +169,7 @@ def _capture_again(manifest: Manifest, pipeline: Any, settings: Settings) -> Cap
     network = Network(not any(isinstance(value, float) for value in manifest.constants.values()))
     is_one = manifest.latents.axes[:1] == (1,)
     captured = capture(pipeline, settings, manifest.component, is_one, network if manifest.layout else None)
-    digest = digest_weights(captured.denoiser, manifest.graphs[0])[0]
+    digest = digest_weights(captured.denoiser, manifest.find_graph())[0]
     if digest != manifest.weights_sha256:
         raise ZeusError(
             f"model: got weights with digest {digest[:12]}; expected {manifest.weights_sha256[:12]}, those that "

@@ -152,7 +152,7 @@ def test_the_double_has_no_name_that_the_real_module_has_not():
         real.TensorIOMode: ["INPUT", "OUTPUT"],
         real.TensorLocation: ["HOST", "DEVICE"],
         real.ExecutionContextAllocationStrategy: ["USER_MANAGED"],
-        real.DataType: list(tensorrt_engine._TORCH_TYPES),
+        real.DataType: list(tensorrt_engine.TORCH_TYPES),
         real.ILogger.Severity: ["ERROR", "INTERNAL_ERROR"],
     }  # fmt: skip
     assert [(owner, name) for owner, names in used.items() for name in names if not hasattr(owner, name)] == []
