@@ -20,6 +20,7 @@ from zeus_trt.runtime.engines.tensorrt_module import MODULES, import_tensorrt
 PLANS = (".plan", ".engine", ".trt")
 """Endings of plans."""
 
+_Tensors = tuple[tuple[TensorSpec, ...], tuple[str, ...], tuple[SymbolSpec, ...]]
 _ELSEWHERE = "Import it where it was built, or import the graph that it was built from"
 
 
@@ -38,8 +39,7 @@ def read_plan(path: Path, latents: str) -> CompiledModel:
             f"model: got {path.name}, a plan of TensorRT, on a machine without a CUDA device; expected a GPU of the "
             f"kind that it was built for, where alone a plan reads. {_ELSEWHERE}."
         )
-    backend, trt, engine = _deserialize(path)
-    inputs, outputs, symbols = _read_tensors(trt, engine)
+    backend, version, (inputs, outputs, symbols) = _deserialize(path)
     if len(outputs) != 1 or len(inputs) < 2:
         raise ZeusError(
             f"model: got {path.name} with {len(inputs)} inputs and {len(outputs)} outputs; expected latents, a "
@@ -53,7 +53,7 @@ def read_plan(path: Path, latents: str) -> CompiledModel:
         rules=SizeRules({spec.name: spec.axes for spec in inputs}, {}, symbols),
         sizes={symbol.name: symbol.minimum for symbol in symbols if symbol.name not in noisy.axes},
         kind=backend,
-        version=trt.__version__,
+        version=version,
         stored=Precision.of(getattr(torch, noisy.dtype)) or Precision.FP32,
         target=Target((gpu.sm,), gpu.name),
         device="cuda",
@@ -62,8 +62,8 @@ def read_plan(path: Path, latents: str) -> CompiledModel:
     )
 
 
-def _deserialize(path: Path) -> tuple[str, Any, Any]:
-    """The backend whose library reads a plan, that library, and the engine."""
+def _deserialize(path: Path) -> tuple[str, str, _Tensors]:
+    """The backend whose library reads a plan, that library's version, and the tensors of the engine."""
     reasons = []
     try:
         plan = path.read_bytes()
@@ -77,9 +77,10 @@ def _deserialize(path: Path) -> tuple[str, Any, Any]:
             reasons.append(f"{backend} is not installed")
             continue
         logger = make_logger(trt)
-        engine = trt.Runtime(logger).deserialize_cuda_engine(plan)
+        runtime = trt.Runtime(logger)  # must live for as long as the engine
+        engine = runtime.deserialize_cuda_engine(plan)
         if engine is not None:
-            return backend, trt, engine
+            return backend, trt.__version__, _read_tensors(trt, engine)
         reasons.append(f"{backend} {trt.__version__}: {logger.last or 'it does not say why'}")
     raise ZeusError(
         f"model: got {path.name}, which does not read here ({'; '.join(reasons)}); expected a plan for this GPU and "
@@ -87,7 +88,7 @@ def _deserialize(path: Path) -> tuple[str, Any, Any]:
     )
 
 
-def _read_tensors(trt: Any, engine: Any) -> tuple[tuple[TensorSpec, ...], tuple[str, ...], tuple[SymbolSpec, ...]]:
+def _read_tensors(trt: Any, engine: Any) -> _Tensors:
     """Its inputs, the names of its outputs, and the ranges of its first profile."""
     inputs, outputs, symbols = [], [], []
     for name in (engine.get_tensor_name(place) for place in range(engine.num_io_tensors)):

@@ -151,7 +151,9 @@ def choose_sizes(
             f"latents, {len(axes)} numbers. Give them."
         )
     asked: tuple[int | str, ...] = axes if shape is None else tuple(shape)
-    if len(asked) != len(axes) or any(axis not in (size, str(axis)) for axis, size in zip(axes, asked, strict=True)):
+    pairs = {*zip(axes, asked, strict=False)}
+    is_same = len({axis for axis, _ in pairs}) == len(pairs)  # an axis that comes twice has one size
+    if len(asked) != len(axes) or not is_same or any(axis not in (size, str(axis)) for axis, size in pairs):
         raise ZeusError(
             f"shape: got {','.join(map(str, asked))}; expected that of {wiring.latents} without its batch. Change it."
         )

@@ -53,7 +53,7 @@ class ForeignEngine(Engine):
                 f"{self.backend}: got an engine that fails ({say_cause(error)}); expected an output for inputs of "
                 "these sizes. Change them, or ask who compiled it."
             ) from error
-        output = torch.cat(outputs) if len(outputs) > 1 else outputs[0]
+        output = torch.cat([*map(torch.atleast_1d, outputs)]) if len(outputs) > 1 else outputs[0]
         return leave(border, output.float(), latents, timestep)
 
     def _feed(self, fed: dict[str, torch.Tensor], time: torch.Tensor, place: slice) -> dict[str, torch.Tensor]:
