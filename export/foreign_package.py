@@ -20,7 +20,7 @@ from zeus_trt.export.foreign_model import name_axis
 from zeus_trt.files import digest_file
 from zeus_trt.runtime.bundle.engine_folder import AOT_INDUCTOR
 from zeus_trt.runtime.bundle.engine_record import Target
-from zeus_trt.runtime.bundle.precision import Precision
+from zeus_trt.runtime.bundle.precision import FLOATS, Precision
 from zeus_trt.runtime.bundle.relation import Relation
 from zeus_trt.runtime.bundle.size_rules import SizeRules
 from zeus_trt.runtime.bundle.tensor_spec import DTYPES, SymbolSpec, TensorSpec
@@ -234,11 +234,11 @@ def _choose_sizes(inputs: tuple[TensorSpec, ...], rules: SizeRules, latents: str
 
 
 def _find_precision(code: str) -> Precision:
-    """That of most bytes of its constants."""
+    """That of most bytes of its floating-point constants."""
     counts: Counter[Precision] = Counter()
     words = [word for _, word in _CONSTANT.findall(code)]
     for dtype, size in zip(words[::2], words[1::2], strict=False):
-        if found := Precision.of(getattr(torch, dtype, None)):  # type: ignore[arg-type]
+        if (found := Precision.of(getattr(torch, dtype, None))) in FLOATS:  # type: ignore[arg-type]
             counts[found] += int(size)
     return counts.most_common(1)[0][0] if counts else Precision.FP32
 

@@ -108,6 +108,7 @@ def verify_bundle(
     """
     bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
     manifest, rules = bundle.manifest, SizeRules.of(bundle.manifest)
+    manifest.find_graph()  # refuses a bundle without one
     pipeline = load_pipeline(model) if isinstance(model, str | Path) else model
     if settings is None:
         settings, unseen = _choose_settings(manifest, pipeline, arguments)

@@ -187,7 +187,7 @@ class Bundle:
             "adapters": [", ".join(self.adapters) or "none"],
             "networks": [", ".join(manifest.networks) or "none"],
             "labels": [f"0..{manifest.labels.count - 1}, null {manifest.labels.null}" if manifest.labels else "none"],
-            "error to eager": [_list_errors(one) for one in (*manifest.graphs, *filter(None, [manifest.foreign]))],
+            "error to eager": [_list_errors(one) for one in manifest.verified],
             "made by": [", ".join(f"{name} {version}" for name, version in manifest.versions.items())],
             "files": [", ".join(f"{name} ({entry.size / 2**20:.1f} MiB)" for name, entry in manifest.files.items())],
         }

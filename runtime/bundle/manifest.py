@@ -197,7 +197,7 @@ class Manifest:
         if self.foreign:
             raise ZeusError(
                 f"graph: got a bundle of a compiled engine alone ({self.foreign.backend}); expected one with a graph, "
-                "which this is made from. Import the graph or the program that the engine was compiled from."
+                "which this needs. Import the graph or the program that the engine was compiled from."
             )
         found = next((graph for graph in self.graphs if precision in (None, graph.precision)), None)
         if found is None:
@@ -230,10 +230,15 @@ class Manifest:
         """That of the graph that answers the ``Q`` steps of plans: the first in int8 or fp8."""
         return next((graph.precision for graph in self.graphs if graph.precision not in FLOATS), None)
 
+    @property
+    def verified(self) -> "tuple[Graph | Foreign, ...]":
+        """Its graphs, or the engine in their place."""
+        return (self.foreign,) if self.foreign else self.graphs
+
     def describe(self) -> str:
         """Denoiser, inputs that vary, and the worst error to eager, on one line."""
-        floats = [graph for graph in self.graphs if graph.precision not in QUANTIZED]
-        records = [record for one in (*floats, *filter(None, [self.foreign])) for record in one.verification]
+        floats = [one for one in self.verified if one.precision not in QUANTIZED]
+        records = [record for one in floats for record in one.verification]
         worst = max((record.relative_error for record in records), default=None)
         source = next((record.setting["reference"] for record in records if "reference" in record.setting), "eager")
         symbols = ", ".join(symbol.name for symbol in self.symbols)

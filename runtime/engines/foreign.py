@@ -48,7 +48,7 @@ class ForeignEngine(Engine):
         places = [slice(row, row + 1) for row in range(len(latents))] if self._foreign.by_rows else [slice(None)]
         try:
             outputs = [self._inner._compute(self._feed(fed, time[place], place)) for place in places]
-        except RuntimeError as error:  # of code that others compiled
+        except (RuntimeError, IndexError) as error:  # of code that others compiled
             raise ZeusError(
                 f"{self.backend}: got an engine that fails ({say_cause(error)}); expected an output for inputs of "
                 "these sizes. Change them, or ask who compiled it."

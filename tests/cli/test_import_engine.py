@@ -90,6 +90,7 @@ def test_a_server_makes_pictures(bundle):
         ("package", "BUNDLE", "-o", "OUT", "--backend", "aot-inductor"),
         ("package", "BUNDLE", "-o", "OUT", "--backend", "onnxruntime"),
         ("package", "BUNDLE", "-o", "OUT", "--triton"),
+        ("verify", "BUNDLE", "examples/models/digits-unet-flow"),
     ],
     ids=lambda words: "-".join(map(str, words[::3])),
 )
