@@ -50,14 +50,14 @@ class Check:
     Args:
         handle: Its name in the code, which ends in its number among all arguments.
         dtype: Name of a torch dtype.
-        sizes: Of each axis a number, or the code's words for a size that varies; None where it has none.
+        sizes: Of each axis a number, or the code's words for a size that varies; empty where it has none.
         least, most: Limits of axes that vary.
         strides: Of axes whose stride is fixed.
     """
 
     handle: str
     dtype: str
-    sizes: tuple[int | str | None, ...]
+    sizes: tuple[int | str, ...]
     least: dict[int, int]
     most: dict[int, int]
     strides: dict[int, int]
@@ -73,7 +73,7 @@ class Check:
         """Whether it is laid out as tensors are by default."""
         for axis, size in enumerate(self.sizes):
             inner = self.sizes[axis + 1 :]
-            known = prod(inner) if all(isinstance(one, int) for one in inner) else None  # type: ignore[arg-type]
+            known = prod(inner) if all(isinstance(one, int) for one in inner) else None
             if size != 1 and self.strides.get(axis) != known:
                 return False
         return True
@@ -143,7 +143,7 @@ def _read_check(body: str, code: str) -> Check:
     strides = {int(axis): int(stride) for stride, axis in _STRIDE.findall(body)}
     rank = 1 + max([-1, *fixed, *least, *most, *strides])
     text = next((text for name, text in _SIZES.findall(code) if name == handle), "")
-    words: list[str | None] = [word.strip() for word in text.split(",") if word.strip()] or [None] * rank
+    words = [word.strip() for word in text.split(",") if word.strip()]
     words = words if len(words) == rank else [text] * rank
     return Check(handle, dtype, tuple(fixed.get(axis, words[axis]) for axis in range(rank)), least, most, strides)
 
@@ -200,11 +200,9 @@ def _describe(checks: dict[str, Check]) -> tuple[tuple[TensorSpec, ...], SizeRul
             if isinstance(size, int):
                 named.append(size)
                 continue
-            axis = axes.setdefault(size or name_axis(name, place), name_axis(name, place))
-            factor = _FACTOR.fullmatch(size or "s0")
-            if not factor:
-                raise _refuse(name, f"an axis of {size} numbers")
-            step, base = int(factor[1] or 1), factor[2] if size else axis
+            if not (factor := _FACTOR.fullmatch(size)):
+                raise _refuse(name, f"an axis of {size or 'unknown'} numbers")
+            axis, step, base = axes.setdefault(size, name_axis(name, place)), int(factor[1] or 1), factor[2]
             if axis not in symbols and (other := known.setdefault(base, (axis, step)))[0] != axis:
                 relations.append(Relation((other[0], step, "*", axis, other[1], "*", "==")))
             symbols[axis] = _limit(symbols.get(axis, SymbolSpec(axis, (), step)), check, place)
@@ -238,7 +236,8 @@ def _find_precision(code: str) -> Precision:
     counts: Counter[Precision] = Counter()
     words = [word for _, word in _CONSTANT.findall(code)]
     for dtype, size in zip(words[::2], words[1::2], strict=False):
-        if (found := Precision.of(getattr(torch, dtype, None))) in FLOATS:  # type: ignore[arg-type]
+        found = Precision.of(getattr(torch, dtype, torch.bool))
+        if found and found in FLOATS:
             counts[found] += int(size)
     return counts.most_common(1)[0][0] if counts else Precision.FP32
 
