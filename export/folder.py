@@ -122,7 +122,7 @@ def _complete(bundle: Bundle, folder: Path, place: Path, **changes: Any) -> None
 
 def list_files(folder: Path) -> dict[str, FileEntry]:
     """Size and digest of every file in a folder, by its path in it, but for the bundles of networks, and engines."""
-    own = (folder / NETWORKS, folder / ENGINES)  # with manifests and records of their own
+    own = (folder / NETWORKS, folder / ENGINES)  # they have their own manifests and records
     paths = sorted(
         path for path in folder.rglob("*") if path.is_file() and not any(path.is_relative_to(one) for one in own)
     )

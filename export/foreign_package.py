@@ -97,7 +97,10 @@ def read_package(path: Path, latents: str) -> CompiledModel:
         outputs = tuple(f"output_{place}" for place in range(len({*_OUTPUT.findall(code)})))
         if len(checks) < 2 or not outputs:
             raise ValueError(f"its code has {len(checks)} inputs and {len(outputs)} outputs")
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        inputs, rules = _describe(dict(zip(_name_inputs(code, checks), checks, strict=True)))
+    except ZeusError:
+        raise
+    except Exception as error:  # zipfile, zlib and json each raise their own
         raise ZeusError(
             f"model: got {path.name}, which does not read ({say_cause(error)}); expected a package of one model as "
             "torch._inductor.aoti_compile_and_package writes it. Compile it again."
@@ -105,8 +108,6 @@ def read_package(path: Path, latents: str) -> CompiledModel:
     device = _check_machine(path, metadata)
     processor = find_gpu() if device == "cuda" else find_cpu()
     assert processor
-    names = _name_inputs(code, checks)
-    inputs, rules = _describe(dict(zip(names, checks, strict=True)))
     return CompiledModel(
         path=path,
         inputs=inputs,
@@ -132,7 +133,8 @@ def _read_files(path: Path) -> tuple[str, dict[str, str]]:
             raise ValueError("it has no code and metadata of one model beside its library")
         if large := [info for info in found.values() if info.file_size > _LARGEST]:
             raise ValueError(f"{large[0].filename} is too large")
-        return archive.read(found["cpp"]).decode(), json.loads(archive.read(found["json"]))
+        code, metadata = archive.read(found["cpp"]).decode(), json.loads(archive.read(found["json"]))
+    return code, {name: str(value) for name, value in metadata.items()}
 
 
 def _read_check(body: str, code: str) -> Check:
@@ -149,7 +151,7 @@ def _read_check(body: str, code: str) -> Check:
 
 
 def _check_machine(path: Path, metadata: dict[str, str]) -> str:
-    """The device of a package; raises ZeusError where this machine has none such."""
+    """The device of a package; raises ZeusError where this machine has no such device."""
     device, isa = metadata.get("AOTI_DEVICE_KEY", ""), metadata.get("AOTI_CPU_ISA", "")
     made_for = metadata.get("AOTI_PLATFORM", sys.platform), metadata.get("AOTI_MACHINE", platform.machine())
     is_here = made_for == (sys.platform, platform.machine())

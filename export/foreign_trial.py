@@ -31,13 +31,13 @@ class Trial:
     """A foreign denoiser that is run at one size after the other.
 
     Args:
-        graph: The denoiser, prepared.
+        model: The denoiser, prepared.
         parameterization: What it reads and returns.
         timesteps: The solver's timesteps, some of which the rows have.
         examples: Conditioning to run it with, each with all of its axes; made where it is not given.
     """
 
-    graph: ForeignModel
+    model: ForeignModel
     parameterization: Parameterization
     timesteps: torch.Tensor
     examples: Mapping[str, torch.Tensor]
@@ -48,7 +48,7 @@ class Trial:
         Raises:
             ZeusError: The graph fails, or its output is not finite or has another shape than the latents.
         """
-        output = self.graph.compute(wiring, _PLAIN if is_plain else self.parameterization, inputs)
+        output = self.model.compute(wiring, _PLAIN if is_plain else self.parameterization, inputs)
         expected = inputs[wiring.latents.name].shape
         if output.shape != expected or not bool(output.isfinite().all()):
             got = f"shape {tuple(output.shape)}" if output.shape != expected else "numbers that are not finite"
@@ -80,7 +80,7 @@ class Trial:
         """
         failures = []
         for one in dict.fromkeys((wiring, wiring.give_rows())):
-            for output in self.graph.outputs:
+            for output in self.model.outputs:
                 try:
                     return self._find_rows(replace(one, output=output), sizes)
                 except ZeusError as error:
@@ -143,17 +143,17 @@ class Trial:
         expected = ours.read_output(theirs, latents, rows)
         output = self.run(wiring, inputs, is_plain=False).double().numpy()
         largest, error = float(abs(output - expected).max()), _measure(output, expected)
-        if not error <= (most := _AGREEMENT[self.graph.precision]):
+        if not error <= (most := _AGREEMENT[self.model.precision]):
             raise ZeusError(
-                f"verification: got a relative error of {error:.1e} to {self.graph.path.name}; expected at most "
+                f"verification: got a relative error of {error:.1e} to {self.model.path.name}; expected at most "
                 f"{most:.0e}. Report the model."
             )
-        setting = {"reference": self.graph.path.name}
-        return Verification(self.graph.backend, tuple(output.shape), "float32", largest, error, setting)
+        setting = {"reference": self.model.path.name}
+        return Verification(self.model.backend, tuple(output.shape), "float32", largest, error, setting)
 
     def _refer(self, wiring: Wiring, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """The output of the foreign graph, or of what it was converted from, run by itself."""
-        if self.graph.original is None:
+        if self.model.original is None:
             return self.run(wiring, inputs)
         rank = len(wiring.timestep.axes)
         specs = (wiring.latents, replace(wiring.timestep, axes=(BATCH,)), *wiring.conditioning)
@@ -165,7 +165,7 @@ class Trial:
             time = own[wiring.timestep.name].reshape([-1] * (rank > 0) + [1] * (rank - 1))
             own[wiring.timestep.name] = time if "float" in wiring.timestep.dtype else time.round()
             cast = {spec.name: own[spec.name].to(getattr(torch, spec.dtype)) for spec in specs}
-            outputs.append(self.graph.original(cast)[wiring.output].float())
+            outputs.append(self.model.original(cast)[wiring.output].float())
         return torch.cat(outputs)
 
     def _change(self, wiring: Wiring, sizes: Sizes, *names: str) -> dict[str, int]:

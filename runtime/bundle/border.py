@@ -40,7 +40,7 @@ class Border:
     def __post_init__(self) -> None:
         for name, known in (("schedule", (EDM, FLOW, DISCRETE)), ("returns", KINDS), ("reads", READS)):
             if getattr(self, name) not in known:
-                raise ValueError(f"a border has {name} {getattr(self, name)!r}, which is none of {', '.join(known)}")
+                raise ValueError(f"a border has the {name} {getattr(self, name)!r}, not one of {', '.join(known)}")
         if not all(math.isfinite(number) and number > 0 for number in (self.sigma_data, self.num_train, *self.sigmas)):
             raise ValueError("a border has a sigma_data, num_train or sigma that is not positive")
         if self.schedule == DISCRETE and self.reads != "timestep" and len(self.sigmas) < 2:
