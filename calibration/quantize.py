@@ -174,11 +174,12 @@ def measure_blocks(workload: SessionWorkload | PipelineWorkload, options: Quanti
 def _open(workload: SessionWorkload | PipelineWorkload, options: QuantizeOptions) -> _Source:
     import onnx as library
 
-    import_quantizer()
     bundle = workload.bundle
     if bundle is None:
         raise ZeusError("bundle: got a pipeline alone; expected its bundle too. Give both.")
     manifest = bundle.manifest
+    manifest.find_graph()  # refuses a bundle without one
+    import_quantizer()
     there = [graph.precision for graph in manifest.graphs]
     if options.precision in there and not options.overwrite:
         raise ZeusError(

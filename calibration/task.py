@@ -80,7 +80,7 @@ def open_task(workload: SessionWorkload | PipelineWorkload, options: TaskOptions
         ZeusError: A solver that cannot be traced.
     """
     bundle, beside = workload.bundle, options.keep_beside
-    backend = options.backend or ("onnxruntime" if bundle else EAGER)
+    backend = options.backend or (bundle.manifest.base_backend if bundle else EAGER)
     solvers = (options.solver,) if isinstance(options.solver, str) else tuple(dict.fromkeys(options.solver))
     setting = make_full_setting(workload, options.steps, solvers[0], backend)
     task = Task(

@@ -145,4 +145,4 @@ def _describe(engine: Engine, seconds: float) -> EngineFacts:
 
 
 def _is_of(manifest: Manifest, module: torch.nn.Module) -> bool:
-    return digest_weights(module, manifest.graphs[0])[0] == manifest.weights_sha256
+    return digest_weights(module, manifest.find_graph())[0] == manifest.weights_sha256

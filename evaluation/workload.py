@@ -186,10 +186,10 @@ class SessionWorkload(Workload):
         }
 
     def program(self, num_steps: int, solver: str = "default") -> SolverProgram:
-        return self._session("onnxruntime", solver).solver.program(num_steps)
+        return self._session(self.bundle.manifest.base_backend, solver).solver.program(num_steps)
 
     def count_evaluations(self, num_steps: int, solver: str = "default") -> int:
-        return len(self._session("onnxruntime", solver).plan(num_steps, 0))
+        return len(self._session(self.bundle.manifest.base_backend, solver).plan(num_steps, 0))
 
     def sample(
         self,
@@ -198,7 +198,7 @@ class SessionWorkload(Workload):
         *,
         num_steps: int = 50,
         solver: str = "default",
-        backend: str = "onnxruntime",
+        backend: str | None = None,
         **options: Any,
     ) -> Sample:
         """Makes the samples of these numbers, as one batch; ``options`` are those of ``Session.generate``.
@@ -206,6 +206,7 @@ class SessionWorkload(Workload):
         Raises:
             ZeusError: As ``Session.generate``.
         """
+        backend = backend or self.bundle.manifest.base_backend
         session = self._session(backend, solver)
         result = session.generate(
             self._condition(backend, solver, numbers),

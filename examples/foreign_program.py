@@ -1,6 +1,7 @@
 """Writes the denoiser of foreign_edm.py with torch alone: a program of torch.export.
 
 python examples/foreign_program.py -o mixture.pt2
+python examples/foreign_program.py -o compiled.pt2 --compile     as a package of AOTInductor
 """
 
 import runpy
@@ -28,14 +29,19 @@ class Mixture(torch.nn.Module):
         return ((variance * mean + self.spread**2 * flat) / total).reshape(x.shape)
 
 
-def write(path: str | Path) -> None:
-    """Writes the program; its batch may be any size."""
+def write(path: str | Path, compiles: bool = False) -> None:
+    """Writes the program, or the package that it is compiled to; its batch may be any size."""
     edm = runpy.run_path(str(Path(__file__).with_name("foreign_edm.py")))
     model = Mixture(*map(torch.from_numpy, edm["read_means"]()), edm["SPREAD"])
     batch = torch.export.Dim("batch")
-    inputs = (torch.zeros(2, 1, edm["SIDE"], edm["SIDE"]), torch.ones(2), torch.tensor([3, 7]))
-    torch.export.save(torch.export.export(model, inputs, dynamic_shapes=({0: batch},) * 3), path)
+    noisy = torch.zeros(2, 1, edm["SIDE"], edm["SIDE"])
+    inputs = {"x": noisy, "sigma": torch.ones(2), "label": torch.tensor([3, 7])}
+    program = torch.export.export(model, (), inputs, dynamic_shapes={name: {0: batch} for name in inputs})
+    if compiles:
+        torch._inductor.aoti_compile_and_package(program, package_path=str(path))
+    else:
+        torch.export.save(program, path)
 
 
 if __name__ == "__main__":
-    write(sys.argv[2])
+    write(sys.argv[2], compiles="--compile" in sys.argv)

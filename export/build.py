@@ -110,8 +110,8 @@ def plan_engine(bundle: Bundle, backend: str, **asked: Any) -> EngineSpec:
         ZeusError: As ``build_engine``.
     """
     options = BuildOptions(**asked)
-    version, target = check_backend(backend, options.gpu, options.options)
     precision = bundle.manifest.find_graph(options.precision).precision
+    version, target = check_backend(backend, options.gpu, options.options)
     check_precision(precision, backend, target.sms)
     graph, weights = digest_model(bundle.manifest, backend, options.precision)
     return EngineSpec(

@@ -90,6 +90,7 @@ def write_deployment(
     """
     opened = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
     manifest = opened.manifest
+    manifest.find_graph(precision)  # refuses a bundle without one
     if manifest.unsteppable:
         raise ZeusError(
             f"denoiser: got one that no solver can step, since {manifest.unsteppable}; expected one of the solver's "

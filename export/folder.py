@@ -12,6 +12,7 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.files import digest_file, write_folder_atomically
 from zeus_trt.machine import LIBRARIES, find_version
 from zeus_trt.runtime.bundle.bundle import Bundle
+from zeus_trt.runtime.bundle.engine_folder import FOLDER as ENGINES
 from zeus_trt.runtime.bundle.manifest import FILE_NAME, NETWORKS, FileEntry, Graph, Manifest, solver_name
 from zeus_trt.runtime.bundle.manifest_check import check_manifest
 from zeus_trt.runtime.menu import FOLDER
@@ -120,9 +121,11 @@ def _complete(bundle: Bundle, folder: Path, place: Path, **changes: Any) -> None
 
 
 def list_files(folder: Path) -> dict[str, FileEntry]:
-    """Size and digest of every file in a folder, by its path in it, but for the bundles of networks."""
-    inner = folder / NETWORKS
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_relative_to(inner))
+    """Size and digest of every file in a folder, by its path in it, but for the bundles of networks, and engines."""
+    own = (folder / NETWORKS, folder / ENGINES)  # they have their own manifests and records
+    paths = sorted(
+        path for path in folder.rglob("*") if path.is_file() and not any(path.is_relative_to(one) for one in own)
+    )
     return {path.relative_to(folder).as_posix(): FileEntry(path.stat().st_size, digest_file(path)) for path in paths}
 
 

@@ -2,20 +2,22 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.export.foreign_graph import ForeignGraph
 from zeus_trt.export.foreign_wiring import TIMESTEP, Wiring, widen
 from zeus_trt.export.onnx_nodes import PREFIX, Nodes, find_type
 from zeus_trt.export.parameterization import Parameterization
 from zeus_trt.runtime.bundle.tensor_spec import OUTPUT_NAME, TensorSpec
 
+if TYPE_CHECKING:
+    from zeus_trt.export.foreign_graph import ForeignGraph
+
 _THEIRS = f"{PREFIX}foreign/"
 _LEAST_OPSET = 11
 
 
-def store_weights(graph: ForeignGraph, file: Path) -> None:
+def store_weights(graph: "ForeignGraph", file: Path) -> None:
     """Writes the weights of a graph beside ``file``, where its graphs will be; the model keeps no copy of them.
 
     Raises:
@@ -36,7 +38,7 @@ def store_weights(graph: ForeignGraph, file: Path) -> None:
     helper.write_external_data_tensors(model, str(file.parent))
 
 
-def write_border(graph: ForeignGraph, wiring: Wiring, parameterization: Parameterization, file: Path) -> None:
+def write_border(graph: "ForeignGraph", wiring: Wiring, parameterization: Parameterization, file: Path) -> None:
     """Writes the graph of a bundle; ``store_weights`` was called with the same file.
 
     Args:

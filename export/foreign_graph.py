@@ -1,43 +1,72 @@
 """An ONNX graph that others exported: its inputs, types and axes."""
 
 import hashlib
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from zeus_trt.errors import ZeusError, say_cause
+from zeus_trt.export.foreign_border import store_weights, write_border
+from zeus_trt.export.foreign_model import ForeignModel, name_axis, to_word
+from zeus_trt.export.foreign_wiring import Wiring
+from zeus_trt.export.graph import write_metadata
+from zeus_trt.export.parameterization import Parameterization
+from zeus_trt.runtime.bundle.manifest import Graph, Manifest
 from zeus_trt.runtime.bundle.precision import FLOATS, Precision
 from zeus_trt.runtime.bundle.size_rules import SizeRules
 from zeus_trt.runtime.bundle.tensor_spec import DTYPES, TensorSpec
+from zeus_trt.runtime.bundle.verification import Verification
+from zeus_trt.runtime.engines.onnxruntime import OnnxRuntimeEngine
 
-BATCH = "batch"
 
-
-@dataclass(frozen=True)
-class ForeignGraph:
+@dataclass(frozen=True, kw_only=True)
+class ForeignGraph(ForeignModel):
     """A graph in memory, with its weights.
 
     Args:
-        path: Where it was read.
         model: An ``onnx.ModelProto``.
-        inputs: Its inputs in order. A dynamic axis has the graph's name for it, or one made of the input's.
-        outputs: Names of its outputs.
-        sizes: Those of its dynamic axes that it was made at, where it says so.
-        rules: What it asks of its sizes, where it says so.
-        original: What it was converted from: a function from its inputs to its outputs, each by name.
+        file: Where graphs are written to be run, beside its weights, which ``model`` no longer has then.
+        stored: The precision of these weights.
     """
 
-    path: Path
     model: Any
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[str, ...]
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    rules: SizeRules | None = None
-    original: Callable[[Mapping[str, torch.Tensor]], Mapping[str, torch.Tensor]] | None = None
+    file: Path | None = None
+    stored: Precision | None = None
+
+    @property
+    def backend(self) -> str:
+        return "onnxruntime"
+
+    def prepare(self, folder: Path) -> "ForeignGraph":
+        precision = self.precision
+        file = folder / Graph(precision).file
+        file.parent.mkdir(parents=True)
+        store_weights(self, file)
+        return replace(self, file=file, stored=precision)
+
+    def compute(
+        self, wiring: Wiring, parameterization: Parameterization, inputs: Mapping[str, torch.Tensor]
+    ) -> torch.Tensor:
+        assert self.file
+        write_border(self, wiring, parameterization, self.file)
+        with OnnxRuntimeEngine(self.file) as engine:
+            return engine(**inputs)
+
+    def complete(
+        self,
+        manifest: Manifest,
+        wiring: Wiring,
+        parameterization: Parameterization,
+        records: tuple[Verification, ...],
+        folder: Path,
+    ) -> Manifest:
+        assert self.file
+        write_border(self, wiring, parameterization, self.file)
+        write_metadata(self.file, SizeRules.of(manifest), self.precision)
+        return replace(manifest, graphs=(Graph(self.precision, verification=records),))
 
     @property
     def digest(self) -> str:
@@ -60,6 +89,8 @@ class ForeignGraph:
         """That of most of its floating-point weights; fp32 without any."""
         import onnx
 
+        if self.stored:
+            return self.stored
         sizes = dict.fromkeys(FLOATS, 0)
         for tensor in self.model.graph.initializer:
             name = onnx.TensorProto.DataType.Name(tensor.data_type).lower()
@@ -67,29 +98,6 @@ class ForeignGraph:
             if kind is not None:
                 sizes[kind] += len(tensor.raw_data) or 4 * len(tensor.float_data) or 2 * len(tensor.int32_data)
         return max(sizes, key=lambda kind: sizes[kind])
-
-    def find(self, option: str, name: str) -> TensorSpec:
-        """The input of that name.
-
-        Args:
-            option: The option that names it, for the message.
-            name: The input.
-
-        Raises:
-            ZeusError: The graph has no such input; the message lists those that it has.
-        """
-        found = next((spec for spec in self.inputs if spec.name == name), None)
-        if found is None:
-            raise ZeusError(
-                f"{option}: got {name!r}; expected an input of {self.path.name}: {list_specs(self.inputs)}. Name one "
-                "of these."
-            )
-        return found
-
-
-def list_specs(specs: Sequence[TensorSpec]) -> str:
-    """Names, types and axes of inputs, for messages."""
-    return "; ".join(map(str, specs))
 
 
 def read_foreign(path: str | Path) -> ForeignGraph:
@@ -117,7 +125,8 @@ def read_foreign(path: str | Path) -> ForeignGraph:
             f"model: got {path}, which does not read ({say_cause(error)}); expected an ONNX graph of latents and a "
             "timestep, with its weights beside it. Give its .onnx file."
         ) from error
-    return ForeignGraph(path, model, specs, tuple(value.name for value in model.graph.output))
+    outputs = tuple(value.name for value in model.graph.output)
+    return ForeignGraph(path=path, model=model, inputs=specs, outputs=outputs)
 
 
 def _read_spec(value: Any) -> TensorSpec:
@@ -139,13 +148,4 @@ def _read_spec(value: Any) -> TensorSpec:
 def _read_axis(name: str, place: int, axis: Any) -> int | str:
     if axis.HasField("dim_value") and axis.dim_value > 0:
         return axis.dim_value
-    return _to_word(axis.dim_param) or name_axis(name, place)
-
-
-def name_axis(name: str, place: int) -> str:
-    """A name for an axis that has none: made of its input's."""
-    return f"{_to_word(name)}_{place}"
-
-
-def _to_word(text: str) -> str:
-    return re.sub(r"\W+", "_", text).strip("_")
+    return to_word(axis.dim_param) or name_axis(name, place)

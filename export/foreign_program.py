@@ -17,7 +17,8 @@ from torch.export.passes import move_to_device_pass
 from torch.utils import _pytree as pytree
 
 from zeus_trt.errors import ZeusError, say_cause
-from zeus_trt.export.foreign_graph import ForeignGraph, name_axis, read_foreign
+from zeus_trt.export.foreign_graph import ForeignGraph, read_foreign
+from zeus_trt.export.foreign_model import name_axis
 from zeus_trt.export.graph import quiet, write_graph
 from zeus_trt.export.limits import read_rules
 from zeus_trt.runtime.bundle.size_rules import SizeRules

@@ -3,21 +3,19 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.export.foreign_border import write_border
-from zeus_trt.export.foreign_graph import BATCH, ForeignGraph
+from zeus_trt.export.foreign_model import BATCH, ForeignModel
 from zeus_trt.export.foreign_wiring import Wiring
-from zeus_trt.export.parameterization import DISCRETE, EDM, Parameterization
-from zeus_trt.runtime.bundle.manifest import Verification
+from zeus_trt.export.parameterization import Parameterization
+from zeus_trt.runtime.bundle.border import DISCRETE, EDM
 from zeus_trt.runtime.bundle.precision import Precision
 from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
-from zeus_trt.runtime.engines.onnxruntime import OnnxRuntimeEngine
+from zeus_trt.runtime.bundle.verification import Verification
 
 _PLAIN = Parameterization(DISCRETE, "epsilon")  # nothing is computed around the graph
 _TOLERANCE = 1e-2  # of a row alone to the same row among others: halves and other kernels
@@ -30,31 +28,27 @@ Sizes = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Trial:
-    """A foreign graph that is run at one size after the other.
+    """A foreign denoiser that is run at one size after the other.
 
     Args:
-        graph: The graph, its weights stored beside ``file``.
-        file: Where graphs are written to be run.
+        model: The denoiser, prepared.
         parameterization: What it reads and returns.
         timesteps: The solver's timesteps, some of which the rows have.
         examples: Conditioning to run it with, each with all of its axes; made where it is not given.
     """
 
-    graph: ForeignGraph
-    file: Path
+    model: ForeignModel
     parameterization: Parameterization
     timesteps: torch.Tensor
     examples: Mapping[str, torch.Tensor]
 
     def run(self, wiring: Wiring, inputs: Mapping[str, torch.Tensor], is_plain: bool = True) -> torch.Tensor:
-        """The output for inputs; with ``is_plain`` they are the foreign graph's own, else those of the bundle's.
+        """The output for inputs; with ``is_plain`` they are the denoiser's own, else those of the bundle's.
 
         Raises:
             ZeusError: The graph fails, or its output is not finite or has another shape than the latents.
         """
-        write_border(self.graph, wiring, _PLAIN if is_plain else self.parameterization, self.file)
-        with OnnxRuntimeEngine(self.file) as engine:
-            output = engine(**inputs)
+        output = self.model.compute(wiring, _PLAIN if is_plain else self.parameterization, inputs)
         expected = inputs[wiring.latents.name].shape
         if output.shape != expected or not bool(output.isfinite().all()):
             got = f"shape {tuple(output.shape)}" if output.shape != expected else "numbers that are not finite"
@@ -86,7 +80,7 @@ class Trial:
         """
         failures = []
         for one in dict.fromkeys((wiring, wiring.give_rows())):
-            for output in self.graph.outputs:
+            for output in self.model.outputs:
                 try:
                     return self._find_rows(replace(one, output=output), sizes)
                 except ZeusError as error:
@@ -149,17 +143,17 @@ class Trial:
         expected = ours.read_output(theirs, latents, rows)
         output = self.run(wiring, inputs, is_plain=False).double().numpy()
         largest, error = float(abs(output - expected).max()), _measure(output, expected)
-        if not error <= (most := _AGREEMENT[self.graph.precision]):
+        if not error <= (most := _AGREEMENT[self.model.precision]):
             raise ZeusError(
-                f"verification: got a relative error of {error:.1e} to {self.graph.path.name}; expected at most "
+                f"verification: got a relative error of {error:.1e} to {self.model.path.name}; expected at most "
                 f"{most:.0e}. Report the model."
             )
-        setting = {"reference": self.graph.path.name}
-        return Verification("onnxruntime", tuple(output.shape), "float32", largest, error, setting)
+        setting = {"reference": self.model.path.name}
+        return Verification(self.model.backend, tuple(output.shape), "float32", largest, error, setting)
 
     def _refer(self, wiring: Wiring, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """The output of the foreign graph, or of what it was converted from, run by itself."""
-        if self.graph.original is None:
+        if self.model.original is None:
             return self.run(wiring, inputs)
         rank = len(wiring.timestep.axes)
         specs = (wiring.latents, replace(wiring.timestep, axes=(BATCH,)), *wiring.conditioning)
@@ -171,7 +165,7 @@ class Trial:
             time = own[wiring.timestep.name].reshape([-1] * (rank > 0) + [1] * (rank - 1))
             own[wiring.timestep.name] = time if "float" in wiring.timestep.dtype else time.round()
             cast = {spec.name: own[spec.name].to(getattr(torch, spec.dtype)) for spec in specs}
-            outputs.append(self.graph.original(cast)[wiring.output].float())
+            outputs.append(self.model.original(cast)[wiring.output].float())
         return torch.cat(outputs)
 
     def _change(self, wiring: Wiring, sizes: Sizes, *names: str) -> dict[str, int]:

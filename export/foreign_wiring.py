@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.export.foreign_graph import BATCH, ForeignGraph
+from zeus_trt.export.foreign_model import BATCH, ForeignModel
 from zeus_trt.runtime.bundle.relation import Relation
 from zeus_trt.runtime.bundle.size_rules import SizeRules, check_sizes
 from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec, TensorSpec
@@ -76,7 +76,7 @@ class Wiring:
         return True
 
 
-def wire(graph: ForeignGraph, latents: str, timestep: str) -> Wiring:
+def wire(graph: ForeignModel, latents: str, timestep: str) -> Wiring:
     """Finds latents and timestep among the inputs; all others are conditioning.
 
     A batch that is fixed at one row, or a timestep with room for one, has the graph called by rows.
@@ -151,7 +151,9 @@ def choose_sizes(
             f"latents, {len(axes)} numbers. Give them."
         )
     asked: tuple[int | str, ...] = axes if shape is None else tuple(shape)
-    if len(asked) != len(axes) or any(axis not in (size, str(axis)) for axis, size in zip(axes, asked, strict=True)):
+    pairs = {*zip(axes, asked, strict=False)}
+    is_same = len({axis for axis, _ in pairs}) == len(pairs)  # an axis that comes twice has one size
+    if len(asked) != len(axes) or not is_same or any(axis not in (size, str(axis)) for axis, size in pairs):
         raise ZeusError(
             f"shape: got {','.join(map(str, asked))}; expected that of {wiring.latents} without its batch. Change it."
         )

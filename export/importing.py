@@ -1,4 +1,4 @@
-"""From a graph that others exported to an ordinary bundle."""
+"""From a denoiser that others exported or compiled to an ordinary bundle."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -8,19 +8,21 @@ from typing import Any
 
 from zeus_trt.errors import ZeusError, say_cause
 from zeus_trt.export.folder import STEPS, list_files, open_folder, seal, write_solvers
-from zeus_trt.export.foreign_border import store_weights, write_border
-from zeus_trt.export.foreign_graph import BATCH, ForeignGraph, read_foreign
+from zeus_trt.export.foreign_findings import Findings, find_out
+from zeus_trt.export.foreign_graph import read_foreign
+from zeus_trt.export.foreign_model import ForeignModel
+from zeus_trt.export.foreign_package import read_package
+from zeus_trt.export.foreign_plan import PLANS, read_plan
 from zeus_trt.export.foreign_program import is_compiled, read_program
 from zeus_trt.export.foreign_trial import Trial
-from zeus_trt.export.foreign_wiring import Wiring, choose_sizes, read_examples, wire
-from zeus_trt.export.graph import write_metadata
-from zeus_trt.export.parameterization import KINDS, READS, Parameterization
+from zeus_trt.export.foreign_wiring import choose_sizes, read_examples, wire
+from zeus_trt.export.parameterization import Parameterization
 from zeus_trt.runtime import Session
+from zeus_trt.runtime.bundle.border import KINDS, READS
 from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.bundle.engine_trust import TRUST_ADVICE, check_trust
-from zeus_trt.runtime.bundle.manifest import SCHEDULER_FILE, Graph, Manifest
-from zeus_trt.runtime.bundle.size_rules import SizeRules
-from zeus_trt.runtime.bundle.tensor_spec import OUTPUT_NAME, SymbolSpec, TensorSpec
+from zeus_trt.runtime.bundle.manifest import SCHEDULER_FILE, Manifest
+from zeus_trt.runtime.bundle.tensor_spec import OUTPUT_NAME, TensorSpec
 from zeus_trt.runtime.scheduler import build_scheduler, read_config
 
 _TRIED = 20  # solver steps whose timesteps the graph is tried at
@@ -31,7 +33,7 @@ _NAMES = {"sigma": "sigma", "sigmas": "sigma", "log_sigma": "log-sigma"}  # of i
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """What a graph does not say of itself.
+    """What a graph or an engine does not say of itself.
 
     Args:
         latents: The name of its noisy latents.
@@ -47,7 +49,7 @@ class ImportOptions:
         inputs: Conditioning to try the graph with, by name; made by default.
         steps: As in ``ExportOptions``.
         overwrite: Replace an existing bundle.
-        trust_engines: Load a ``.pt2`` file, which runs what it says; by default as ``check_trust``.
+        trust_engines: Load a ``.pt2`` file or an engine, which runs what it says; by default as ``check_trust``.
     """
 
     latents: str
@@ -75,13 +77,15 @@ class ImportOptions:
 def import_model(
     path: str | Path, output: str | Path, *, say: Callable[[str], Any] = lambda text: None, **options: Any
 ) -> Bundle:
-    """Makes a bundle of an ONNX graph, or a program of ``torch.export``, that others exported.
+    """Makes a bundle of an ONNX graph, a program of ``torch.export``, or an engine, that others made.
 
-    Its inputs, types and axes are read from the graph. What the solver passes and what it reads are computed around it,
-    in the graph of the bundle. It is run at two sizes of every axis that is dynamic, and for a few solver steps.
+    Its inputs, types and axes are read from it. What the solver passes and what it reads are computed around it, in the
+    graph of the bundle; or, around an engine, by the runtime: such a bundle has no graph. It is run at two sizes of
+    every axis that is dynamic, and for a few solver steps.
 
     Args:
-        path: The .onnx file, whose weights may be in other files beside it; or the .pt2 file of ``torch.export.save``.
+        path: The .onnx file, whose weights may be in other files beside it; the .pt2 file of ``torch.export.save`` or
+            of ``aoti_compile_and_package``; or the .plan, .engine or .trt file of TensorRT or TensorRT-RTX.
         output: The bundle's folder, which appears when everything in it is written and checked.
         say: Called with a sentence on what was found.
         **options: As in ``ImportOptions``.
@@ -92,32 +96,28 @@ def import_model(
     """
     asked = ImportOptions(**options)
     path = Path(path)
-    graph = _read(path, asked)
+    model = _read(path, asked)
     reads = asked.timestep_is or _NAMES.get(asked.timestep.lower(), "timestep")
     scheduler = choose_scheduler(asked.scheduler, asked.parameterization, say)
     parameterization = Parameterization.of(scheduler, asked.parameterization, reads)
     scheduler = _set_prediction(scheduler, parameterization)
     with open_folder(Path(output), asked.overwrite) as folder:
-        manifest = seal(_write(graph, asked, scheduler, parameterization, folder, say), folder)
+        manifest = seal(_write(model, asked, scheduler, parameterization, folder, say), folder)
     return Bundle(Path(output), manifest)
 
 
-def _read(path: Path, asked: ImportOptions) -> ForeignGraph:
+def _read(path: Path, asked: ImportOptions) -> ForeignModel:
     kind = path.suffix.lower()
-    if kind in (".plan", ".engine", ".trt") or (kind == ".pt2" and is_compiled(path)):
-        raise ZeusError(
-            f"model: got {path.name}, a compiled engine; expected the program or the graph that it was compiled from, "
-            "since a bundle computes what its solver passes and reads inside of its graph. Import that, and build its "
-            "engine."
-        )
-    if kind != ".pt2":
+    is_plan, is_package = kind in PLANS, kind == ".pt2" and is_compiled(path)
+    if kind != ".pt2" and not is_plan:
         return read_foreign(path)
     if not check_trust(asked.trust_engines):
+        what = "a compiled engine" if is_plan or is_package else "which torch loads with pickle"
         raise ZeusError(
-            f"model: got {path.name}, which torch loads with pickle: that runs code of whoever wrote it; expected a "
-            f"file that is data alone. Import its ONNX graph, {TRUST_ADVICE}."
+            f"model: got {path.name}, {what}: that runs code of whoever wrote it; expected a file that is data alone. "
+            f"Import its ONNX graph, {TRUST_ADVICE}."
         )
-    return read_program(path, asked.latents)
+    return (read_plan if is_plan else read_package if is_package else read_program)(path, asked.latents)
 
 
 def choose_scheduler(scheduler: Any, parameterization: str | None, say: Callable[[str], Any]) -> Any:
@@ -151,79 +151,59 @@ def _set_prediction(scheduler: Any, parameterization: Parameterization) -> Any:
 
 
 def _write(
-    graph: ForeignGraph,
+    model: ForeignModel,
     asked: ImportOptions,
     scheduler: Any,
     parameterization: Parameterization,
     folder: Path,
     say: Callable[[str], Any],
 ) -> Manifest:
-    """Writes graph and solvers, and runs them; returns the manifest without versions and files."""
-    kind, weights = Graph(graph.precision), graph.digest
-    file = folder / kind.file
-    file.parent.mkdir(parents=True)
-    wiring = wire(graph, asked.latents, asked.timestep)
+    """Writes denoiser and solvers, and runs them; returns the manifest without versions and files."""
+    weights, wiring = model.digest, wire(model, asked.latents, asked.timestep)
     examples = read_examples(wiring, asked.inputs)
-    sizes = choose_sizes(wiring, asked.shape, examples, graph.sizes)
-    store_weights(graph, file)
+    sizes = choose_sizes(wiring, asked.shape, examples, model.sizes)
     scheduler.set_timesteps(_TRIED)
-    trial = Trial(graph, file, parameterization, scheduler.timesteps.cpu(), examples)
-    wiring = trial.settle(wiring, sizes)
-    if wiring.by_rows:
-        say("the graph takes a row at a time: its bundle calls it for each")
-    others = {BATCH: 2 * sizes[BATCH]} | trial.find_others(wiring, sizes)
-    fixed = {name: size for name, size in sizes.items() if name not in others}
-    for name, size in fixed.items():
-        say(f"{name}: the graph takes no other size than {size}")
-    if parameterization.returns == "edm" and trial.is_whole(wiring, sizes):
-        say("the graph has EDM's preconditioning inside: it returns clean latents")
-        trial = replace(trial, parameterization=replace(parameterization, returns="sample"))
-    wiring = wiring.fix(fixed)
-    seen = {name: (sizes[name], other) for name, other in others.items()}
-    records = [trial.verify(wiring, {name: pair[place] for name, pair in seen.items()}) for place in (0, 1)]
-    manifest = _describe(graph, wiring, trial.parameterization)
-    said = {spec.name: spec for spec in wiring.symbols}
-    symbols = tuple(replace(said.get(name, SymbolSpec(name, ())), observed=observed) for name, observed in seen.items())
-    manifest = replace(
-        manifest, symbols=symbols, relations=wiring.relations, weights_sha256=weights,
-        graphs=(replace(kind, verification=tuple(records)),),
-    )  # fmt: skip
-    write_border(graph, wiring, trial.parameterization, file)
-    write_metadata(file, SizeRules.of(manifest), kind.precision)
+    trial = Trial(model.prepare(folder), parameterization, scheduler.timesteps.cpu(), examples)
+    found = find_out(trial, wiring, sizes, say)
+    manifest = _describe(model, found, weights)
+    manifest = found.trial.model.complete(manifest, found.wiring, found.trial.parameterization, found.records, folder)
     write_solvers(scheduler, asked.steps, folder)
-    _sample(trial, wiring, {name: pair[0] for name, pair in seen.items()}, folder, manifest)
+    _sample(found, folder, manifest)
     return manifest
 
 
-def _describe(graph: ForeignGraph, wiring: Wiring, parameterization: Parameterization) -> Manifest:
+def _describe(model: ForeignModel, found: Findings, weights: str) -> Manifest:
+    """The manifest, which has neither a graph nor an engine yet."""
     said = ("schedule", "returns", "reads", "sigma_data", "num_train")
+    wiring, parameterization = found.wiring, found.trial.parameterization
     return Manifest(
-        model=graph.path.stem,
+        model=model.path.stem,
         component="denoiser",
-        denoiser_class="ImportedGraph",
+        denoiser_class="ImportedGraph" if model.backend == "onnxruntime" else "ImportedEngine",
         denoiser_config={name: getattr(parameterization, name) for name in said},
-        weights_sha256="",
+        weights_sha256=weights,
         prediction_type=parameterization.prediction_type,
         inputs=wiring.inputs,
         output=TensorSpec(OUTPUT_NAME, "float32", wiring.latents.axes, "output"),
-        symbols=(),
+        symbols=found.symbols,
         labels=None,
         graphs=(),
         versions={},
         timestep_scale=parameterization.timestep_scale,
+        relations=wiring.relations,
     )
 
 
-def _sample(trial: Trial, wiring: Wiring, sizes: Mapping[str, int], folder: Path, manifest: Manifest) -> None:
+def _sample(found: Findings, folder: Path, manifest: Manifest) -> None:
     """Runs a few solver steps; raises ZeusError where the scheduler refuses the output, or the result is not finite."""
-    inputs = trial.make_inputs(wiring, sizes)
-    noise, _ = inputs.pop(wiring.latents.name), inputs.pop("timestep")
+    inputs = found.trial.make_inputs(found.wiring, found.sizes)
+    noise, _ = inputs.pop(manifest.latents.name), inputs.pop("timestep")
     manifest = replace(manifest, files=list_files(folder))
     try:
-        with Session(Bundle(folder, manifest), backend="onnxruntime") as session:
+        with Session(Bundle(folder, manifest), backend=manifest.base_backend, trust_engines=True) as session:
             session.generate(inputs, num_steps=_SAMPLED, ratio=0, noise=noise)
     except (NotImplementedError, ValueError, TypeError) as error:  # of the scheduler's own step
         raise ZeusError(
-            f"scheduler: got one that does not step this graph ({say_cause(error)}); expected one for its "
+            f"scheduler: got one that does not step this denoiser ({say_cause(error)}); expected one for its "
             "parameterization. Choose another."
         ) from error

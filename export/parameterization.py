@@ -1,21 +1,15 @@
 """What a denoiser that others exported reads and returns, beside what its solver passes and reads."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.onnx_nodes import Nodes
+from zeus_trt.runtime.bundle.border import DISCRETE, EDM, FLOW, READS, Border
 
-READS = ("sigma", "timestep", "log-sigma")
-"""What a denoiser may read as its time."""
-
-KINDS = ("epsilon", "v", "flow", "sample", "edm")
-"""What it may return."""
-
-EDM, FLOW, DISCRETE = "edm", "flow", "discrete"
 _PREDICTIONS = {  # by kind of schedule: what diffusers calls what its solver reads, by what the denoiser returns
     EDM: {"edm": "epsilon", "sample": "epsilon", "v": "v_prediction"},
     FLOW: {"flow": "flow_prediction", "sample": "flow_prediction"},
@@ -24,29 +18,8 @@ _PREDICTIONS = {  # by kind of schedule: what diffusers calls what its solver re
 
 
 @dataclass(frozen=True)
-class Parameterization:
-    """The border between a solver and a denoiser.
-
-    A solver of EDM passes ``c_in x`` and ``c_noise = ln(sigma) / 4``, and reads the bare network's output F (Karras et
-    al., "Elucidating the Design Space of Diffusion-Based Generative Models", eq. 7 and table 1). One of flow matching
-    passes ``x = (1 - sigma) x0 + sigma noise`` and ``num_train * sigma``, and reads ``noise - x0``. The others pass a
-    timestep whose sigma is in a table, and read what the denoiser returns.
-
-    Args:
-        schedule: ``edm``, ``flow`` or ``discrete``.
-        returns: One of ``KINDS``.
-        reads: One of ``READS``.
-        sigma_data: Standard deviation of the data, of EDM.
-        num_train: What flow matching multiplies sigma with.
-        sigmas: Sigma at each integer timestep, of a discrete schedule.
-    """
-
-    schedule: str
-    returns: str
-    reads: str = "timestep"
-    sigma_data: float = 0.5
-    num_train: int = 1000
-    sigmas: tuple[float, ...] = ()
+class Parameterization(Border):
+    """The border between a solver and a denoiser, as the formulas in float64, and as nodes of a graph."""
 
     @classmethod
     def of(cls, scheduler: Any, returns: str | None, reads: str) -> "Parameterization":
@@ -81,6 +54,11 @@ class Parameterization:
             schedule, returns, reads, float(config.get("sigma_data", 0.5)), config.get("num_train_timesteps", 1000),
             sigmas,
         )  # fmt: skip
+
+    @property
+    def border(self) -> Border:
+        """As a bundle has it."""
+        return Border(**asdict(self))
 
     @property
     def prediction_type(self) -> str:
@@ -179,8 +157,13 @@ def _read_sigmas(scheduler: Any) -> tuple[float, ...]:
             f"timestep_is: got sigma with {type(scheduler).__name__}, which has no table of sigmas; expected timestep. "
             "Choose it, or another scheduler."
         )
-    kept = kept.double()
-    return tuple(((1 - kept) / kept).sqrt().tolist())
+    sigmas = ((1 - kept.double()) / kept.double()).sqrt()
+    if not bool(sigmas.isfinite().all()):
+        raise ZeusError(
+            f"timestep_is: got sigma with {type(scheduler).__name__}, which ends at an infinite one; expected "
+            "timestep. Choose it, or another scheduler."
+        )
+    return tuple(sigmas.tolist())
 
 
 def _write_interpolation(nodes: Nodes, place: str, values: np.ndarray) -> str:

@@ -39,6 +39,7 @@ def add_adapter(
     """
     bundle = Bundle.open(bundle.path if isinstance(bundle, Bundle) else bundle)  # others may have added adapters
     manifest, place = bundle.manifest, place_of(check_name(name))
+    graph = manifest.find_graph()
     if not is_finite(scale) or not scale:
         raise ZeusError(f"scale: got {show(scale)}; expected a number that is not 0. Change it.")
     if name in bundle.adapters and not overwrite:
@@ -50,7 +51,7 @@ def add_adapter(
         )
     denoiser = load_adapter(manifest, Path(file), name, float(scale))
     tensors, scaling = _read_factors(denoiser, name)
-    adapter = Adapter(name, float(scale), digest_adapters(denoiser, manifest.graphs[0]), scaling)
+    adapter = Adapter(name, float(scale), digest_adapters(denoiser, graph), scaling)
     fuse(replace(bundle, adapter=adapter), factors=Factors(tensors, tensors.__getitem__))  # refuses what none can load
     with replace_files(bundle, Path(place)) as folder:
         from safetensors.torch import save_file

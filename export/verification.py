@@ -108,6 +108,7 @@ def verify_bundle(
     """
     bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
     manifest, rules = bundle.manifest, SizeRules.of(bundle.manifest)
+    manifest.find_graph()  # refuses a bundle without one
     pipeline = load_pipeline(model) if isinstance(model, str | Path) else model
     if settings is None:
         settings, unseen = _choose_settings(manifest, pipeline, arguments)
@@ -169,7 +170,7 @@ def _capture_again(manifest: Manifest, pipeline: Any, settings: Settings) -> Cap
     network = Network(not any(isinstance(value, float) for value in manifest.constants.values()))
     is_one = manifest.latents.axes[:1] == (1,)
     captured = capture(pipeline, settings, manifest.component, is_one, network if manifest.layout else None)
-    digest = digest_weights(captured.denoiser, manifest.graphs[0])[0]
+    digest = digest_weights(captured.denoiser, manifest.find_graph())[0]
     if digest != manifest.weights_sha256:
         raise ZeusError(
             f"model: got weights with digest {digest[:12]}; expected {manifest.weights_sha256[:12]}, those that "

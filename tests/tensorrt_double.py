@@ -15,6 +15,11 @@ from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
 from zeus_trt.runtime.engines import tensorrt as tensorrt_engine
 
 TENSORS = {"sample": "HALF", "timestep": "FLOAT", "model_output": "HALF"}
+SHAPES = {"sample": (-1, 4, 8, 8), "timestep": (-1,), "model_output": (-1, 4, 8, 8)}
+PROFILE = {
+    "sample": [(1, 4, 8, 8), (2, 4, 8, 8), (6, 4, 8, 8)],
+    "timestep": [(1,), (2,), (6,)],
+}  # the ends, and the best
 INPUTS = (
     TensorSpec("sample", "float16", ("batch", 4, 8, 8), "latents"),
     TensorSpec("timestep", "float32", ("batch",), "timestep"),
@@ -62,6 +67,8 @@ class DoubleTensorRT:
     TensorLocation = SimpleNamespace(HOST="host", DEVICE="device")
     ExecutionContextAllocationStrategy = SimpleNamespace(USER_MANAGED="user")
 
+    __version__ = "11.4.0.1"
+
     class ILogger:
         Severity = SimpleNamespace(ERROR="error", INTERNAL_ERROR="internal")
 
@@ -70,6 +77,8 @@ class DoubleTensorRT:
         self.streams = []
         self.contexts = []
         self.tensors = dict(TENSORS)
+        self.shapes = dict(SHAPES)
+        self.profile = dict(PROFILE)
 
     def Runtime(self, logger):
         self.logger = logger
@@ -86,6 +95,8 @@ class DoubleTensorRT:
             get_tensor_dtype=lambda name: SimpleNamespace(name=self.tensors[name]),
             get_tensor_mode=lambda name: "output" if name.endswith("output") else "input",
             get_tensor_location=lambda name: "device",
+            get_tensor_shape=self.shapes.__getitem__,
+            get_tensor_profile_shape=lambda name, place: self.profile[name],
             create_execution_context=self.create_context,
             device_memory_size_v2=4096,
             get_weight_streaming_automatic_budget=lambda: 77,

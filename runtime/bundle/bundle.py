@@ -11,6 +11,7 @@ from zeus_trt.errors import ZeusError, escape
 from zeus_trt.files import digest_file, recover
 from zeus_trt.runtime.bundle import adapter as adapters
 from zeus_trt.runtime.bundle.adapter import Adapter
+from zeus_trt.runtime.bundle.foreign import Foreign
 from zeus_trt.runtime.bundle.manifest import (
     FILE_NAME,
     NETWORKS,
@@ -186,7 +187,7 @@ class Bundle:
             "adapters": [", ".join(self.adapters) or "none"],
             "networks": [", ".join(manifest.networks) or "none"],
             "labels": [f"0..{manifest.labels.count - 1}, null {manifest.labels.null}" if manifest.labels else "none"],
-            "error to eager": [_list_errors(graph) for graph in manifest.graphs],
+            "error to eager": [_list_errors(one) for one in manifest.verified],
             "made by": [", ".join(f"{name} {version}" for name, version in manifest.versions.items())],
             "files": [", ".join(f"{name} ({entry.size / 2**20:.1f} MiB)" for name, entry in manifest.files.items())],
         }
@@ -233,7 +234,7 @@ class Bundle:
                 )
 
 
-def _list_errors(graph: Graph) -> str:
+def _list_errors(graph: Graph | Foreign) -> str:
     reference = next(
         (record.setting["reference"] for record in graph.verification if "reference" in record.setting), ""
     )

@@ -46,7 +46,9 @@ class EngineFile:
 
 
 def digest_model(manifest: Manifest, backend: str, precision: str | None = None) -> tuple[str, str]:
-    """Digests of a graph, and of the weights that ``backend`` builds from."""
+    """Digests of a graph, and of the weights that ``backend`` builds from; without a graph, of the engine itself."""
+    if manifest.foreign:
+        return manifest.foreign.sha256, manifest.weights_sha256
     graph = manifest.find_graph(precision).file
     if backend == AOT_INDUCTOR:
         return manifest.files[graph].sha256, manifest.weights_sha256 + manifest.adapters_sha256
@@ -81,7 +83,7 @@ def ask_engine(
             f"{backend}: got no CUDA device; expected an NVIDIA GPU that torch can use. Run `zeus-trt doctor`."
         )
     profile = {name: ShapeRange(tuple(shape), tuple(shape), tuple(shape)) for name, shape in (shapes or {}).items()}
-    kind = manifest.find_graph(precision).precision
+    kind = manifest.find_precision(precision)
     return EngineSpec(backend, version, kind, profile, Target((processor.sm,)), graph, weights)
 
 
@@ -142,7 +144,8 @@ def describe_engines(bundle: Bundle, trust: bool | None = None) -> str:
                 reasons += (str(error),)
         state = f"refused: {'; '.join(reasons)}" if reasons else "runs here"
         lines.append(escape(f"{'engine':<15}{name}, {state}"))
-    return "\n".join(lines) or f"{'engines':<15}none but the graph itself in onnxruntime"
+    itself = "" if bundle.manifest.foreign else " but the graph itself in onnxruntime"
+    return "\n".join(lines) or f"{'engines':<15}none{itself}"
 
 
 def _device_of(spec: EngineSpec) -> str:
@@ -165,7 +168,11 @@ def find_engine(bundle: Path, asked: EngineSpec, trust: bool | None = None) -> E
 
 
 def load_engine(
-    bundle: Path, asked: EngineSpec, load: Callable[[Path, EngineRecord], T], trust: bool | None = None
+    bundle: Path,
+    asked: EngineSpec,
+    load: Callable[[Path, EngineRecord], T],
+    trust: bool | None = None,
+    advice: str | None = None,
 ) -> T:
     """Loads the engine that serves ``asked``; the newest that loads if there are several.
 
@@ -174,6 +181,7 @@ def load_engine(
         asked: What it must serve.
         load: Loads an engine file of a record, and checks that its bytes are those of the record.
         trust: As in ``check_trust``.
+        advice: What to do where no engine fits; by default to build one.
 
     Raises:
         ZeusError: No engine fits; the message says why each of the backend's is refused. Or the newest does not
@@ -193,7 +201,7 @@ def load_engine(
             return load(engine.path, engine.record)
         except ZeusError as error:
             faults.append(error)
-    raise faults[0] if faults else _refuse_all(bundle, asked, engines)
+    raise faults[0] if faults else _refuse_all(bundle, asked, engines, advice)
 
 
 def _check_key() -> None:
@@ -204,14 +212,14 @@ def _check_key() -> None:
         raise UntrustedError(error) from error
 
 
-def _refuse_all(bundle: Path, asked: EngineSpec, engines: Sequence[EngineFile]) -> ZeusError:
+def _refuse_all(bundle: Path, asked: EngineSpec, engines: Sequence[EngineFile], advice: str | None = None) -> ZeusError:
     is_distrusted = any(engine.reasons == (NOT_BUILT_HERE,) for engine in engines)
     options = "".join(f" --{name.replace('_', '-')}" for name in asked.options)
     refused = (f"{_name_folder(engine)}: {', '.join(engine.reasons)}" for engine in engines)
+    advice = advice or f"Run `zeus-trt build {shlex.quote(str(bundle))} --backend {asked.backend}{options}`"
     message = (
         f"engine: got {'; '.join(refused) or f'no {asked.backend} engine'}; expected one for {asked.backend} "
-        f"{asked.backend_version} on {asked.target}. Run `zeus-trt build {shlex.quote(str(bundle))} "
-        f"--backend {asked.backend}{options}`{f', {TRUST_ADVICE}' if is_distrusted else ''}."
+        f"{asked.backend_version} on {asked.target}. {advice}{f', {TRUST_ADVICE}' if is_distrusted else ''}."
     )
     return UntrustedError(message) if is_distrusted else ZeusError(message)
 

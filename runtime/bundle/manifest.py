@@ -10,11 +10,13 @@ from typing import Any
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError, escape
 from zeus_trt.runtime.bundle.branch import Branch
+from zeus_trt.runtime.bundle.foreign import Foreign
 from zeus_trt.runtime.bundle.layout import Layout
 from zeus_trt.runtime.bundle.manifest_check import check_manifest, check_sizes
 from zeus_trt.runtime.bundle.precision import FLOATS, QUANTIZED, Precision
 from zeus_trt.runtime.bundle.relation import Relation
 from zeus_trt.runtime.bundle.tensor_spec import SymbolSpec, TensorSpec
+from zeus_trt.runtime.bundle.verification import Verification
 
 FORMAT = 2
 DIGEST = "manifest_sha256"
@@ -52,34 +54,6 @@ class Labels:
         check_sizes("labels", self.count)
         if not 0 <= self.null <= self.count:
             raise ValueError(f"labels have the null label {self.null}, which is not in 0..{self.count}")
-
-
-@dataclass(frozen=True)
-class Verification:
-    """One comparison with the eager model in float32; of a quantized graph, with the graph that it was made from.
-
-    Args:
-        backend: What ran the exported graph. ``eager-bf16`` and ``eager-fp16`` are no graph: the module that it was
-            traced from, in that precision.
-        shape: Shape of the latents.
-        dtype: Name of the output's dtype.
-        max_error: Largest absolute difference of an element.
-        relative_error: ``|output - eager| / |eager|``, Euclidean norms.
-        setting: What the pipeline was run with, where it differs from the base run of the export. Of a quantized graph
-            the precision of the other graph, as ``reference``, and the worst ``step``, whose error this is.
-    """
-
-    backend: str
-    shape: tuple[int, ...]
-    dtype: str
-    max_error: float
-    relative_error: float
-    setting: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        check_sizes("verification", *self.shape)
-        if not (self.max_error >= 0 and self.relative_error >= 0):
-            raise ValueError("verification has an error that is no number from 0 on")
 
 
 @dataclass(frozen=True)
@@ -158,6 +132,7 @@ class Manifest:
         masks: Inputs that are ones where the pipeline passes none.
         is_bare: Whether the denoiser answers with its prediction alone.
         branches: Conditions on values of which the graphs have one side: they return NaN where it is the other.
+        foreign: The engine that others compiled, of a bundle without graphs.
         files: Size and digest of every file of the export, but for those bundles.
     """
 
@@ -190,6 +165,7 @@ class Manifest:
     masks: tuple[str, ...] = ()
     is_bare: bool = False
     branches: tuple[Branch, ...] = ()
+    foreign: Foreign | None = None
     files: dict[str, FileEntry] = field(default_factory=dict)
 
     @property
@@ -216,8 +192,13 @@ class Manifest:
         """The graph in a precision; by default the first.
 
         Raises:
-            ZeusError: The bundle has none in that precision.
+            ZeusError: The bundle has none in that precision, or none at all.
         """
+        if self.foreign:
+            raise ZeusError(
+                f"graph: got a bundle of a compiled engine alone ({self.foreign.backend}); expected one with a graph, "
+                "which this needs. Import the graph or the program that the engine was compiled from."
+            )
         found = next((graph for graph in self.graphs if precision in (None, graph.precision)), None)
         if found is None:
             there = ", ".join(graph.precision for graph in self.graphs)
@@ -228,20 +209,36 @@ class Manifest:
             )
         return found
 
+    def find_precision(self, precision: str | None = None) -> Precision:
+        """That of the engine which others compiled, or of the graph in a precision; errors as in ``find_graph``."""
+        if self.foreign and precision in (None, self.foreign.precision):
+            return self.foreign.precision
+        return self.find_graph(precision).precision
+
     @property
     def precision(self) -> Precision:
-        """That of the first graph."""
-        return self.graphs[0].precision
+        """That of the first graph, or of the engine which others compiled."""
+        return self.find_precision()
+
+    @property
+    def base_backend(self) -> str:
+        """The backend that runs without a build."""
+        return self.foreign.backend if self.foreign else "onnxruntime"
 
     @property
     def quantized(self) -> Precision | None:
         """That of the graph that answers the ``Q`` steps of plans: the first in int8 or fp8."""
         return next((graph.precision for graph in self.graphs if graph.precision not in FLOATS), None)
 
+    @property
+    def verified(self) -> "tuple[Graph | Foreign, ...]":
+        """Its graphs, or the engine in their place."""
+        return (self.foreign,) if self.foreign else self.graphs
+
     def describe(self) -> str:
         """Denoiser, inputs that vary, and the worst error to eager, on one line."""
-        floats = [graph for graph in self.graphs if graph.precision not in QUANTIZED]
-        records = [record for graph in floats for record in graph.verification]
+        floats = [one for one in self.verified if one.precision not in QUANTIZED]
+        records = [record for one in floats for record in one.verification]
         worst = max((record.relative_error for record in records), default=None)
         source = next((record.setting["reference"] for record in records if "reference" in record.setting), "eager")
         symbols = ", ".join(symbol.name for symbol in self.symbols)
@@ -254,7 +251,7 @@ class Manifest:
 
         The digest finds accidental changes. It is no signature: who changes the manifest can make another digest.
         """
-        rare = ("masks", "is_bare", "branches")  # most have none of these, and older readers refuse the names
+        rare = ("masks", "is_bare", "branches", "foreign")  # older readers refuse these names
         content = {name: value for name, value in asdict(self).items() if value or name not in rare}
         return seal({"format": FORMAT, **content})
 

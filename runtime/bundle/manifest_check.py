@@ -35,8 +35,9 @@ def check_manifest(manifest: Manifest) -> None:
     if (manifest.constant_axis is not None) != any(spec.role == "constant" for spec in manifest.inputs):
         raise ValueError("its constant_axis and the role of its inputs do not agree")
     kinds = [graph.precision for graph in manifest.graphs]
-    if not kinds or len(set(kinds)) < len(kinds):
-        raise ValueError("it has no graph, or two of one precision")
+    if bool(kinds) == bool(manifest.foreign) or len(set(kinds)) < len(kinds):
+        raise ValueError("it has no graph, or two of one precision, or one beside an engine of others")
+    _check_foreign(manifest)
     if manifest.guidance not in _GUIDANCE:
         raise ValueError(f"its guidance is {manifest.guidance!r}, none of {', '.join(_GUIDANCE)}")
     if not all(_DIGEST.fullmatch(digest) for digest in (manifest.weights_sha256, manifest.adapters_sha256)):
@@ -50,6 +51,16 @@ def check_manifest(manifest: Manifest) -> None:
         raise ValueError(f"its networks have {wrong[0]!r}, which is no name of a folder")
     if wrong := [name for name in manifest.files if not is_plain_name(name)]:
         raise ValueError(f"its files have {wrong[0]!r}, which is no path inside the folder")
+
+
+def _check_foreign(manifest: Manifest) -> None:
+    if (foreign := manifest.foreign) is None:
+        return
+    axes = {spec.name: spec.axes for spec in manifest.inputs}
+    theirs = [spec for spec in foreign.inputs if spec.role != "timestep"]
+    fits = all(axes.get(spec.name) == spec.axes for spec in theirs) and len(theirs) == len(axes) - 1
+    if not fits or [spec.name for spec in theirs if spec.role == "latents"] != [manifest.latents.name]:
+        raise ValueError("its foreign engine has other inputs than it says")
 
 
 def check_sizes(name: str, *sizes: int) -> None:

@@ -36,6 +36,7 @@ class AotEngine(Engine):
         cuda_graph: Replay it from a CUDA graph; untested on hardware.
         symbols: What the axes' names are in pixels, for messages.
         precision: What it computes in.
+        place: Which of its outputs is read, of a package that others made, whose inputs may have names.
 
     Raises:
         ZeusError: The package does not load.
@@ -50,11 +51,12 @@ class AotEngine(Engine):
         cuda_graph: bool = False,
         symbols: Sequence[SymbolSpec] = (),
         precision: Precision = Precision.FP32,
+        place: int | None = None,
     ):
         device = torch.device(device)
         if cuda_graph and device.type != "cuda":
             raise ZeusError(f"aot-inductor: got a CUDA graph on {device}; expected a CUDA device. Leave it out.")
-        self._symbols = symbols
+        self._symbols, self._place = symbols, place
         self._lock = threading.Lock()
         self._axes = {spec.name: spec.axes for spec in inputs}
         self._dtypes = {spec.name: getattr(torch, spec.dtype) for spec in inputs}
@@ -128,5 +130,7 @@ class AotEngine(Engine):
         self._model = self._run = None
 
     def _call(self, **inputs: torch.Tensor) -> torch.Tensor:
+        if self._place is not None:
+            return self._model.loader.boxed_run([*inputs.values()])[self._place]
         output = self._model(*inputs.values())
         return output[0] if isinstance(output, list | tuple) else output

@@ -63,8 +63,9 @@ def choose_engine(
     trust = check_trust(trust_engines)
     devices = [check_device(device)] if device is not None else [torch.device(name) for name in _list_devices()]
     refused: list[str] = []
+    known = (bundle.manifest.base_backend,) if bundle.manifest.foreign else BACKENDS
     for place in devices:
-        for name in BACKENDS if backend == "auto" else (backend,):
+        for name in known if backend == "auto" else (backend,):
             try:
                 engine = _open(bundle, name, place, cuda_graph, trust, graph or precision)
                 if graph:
@@ -130,6 +131,10 @@ def _open(
             f"cuda_graph: got it for {backend} on {device}; expected TensorRT or AOTInductor on a CUDA device. "
             "Leave it out."
         )
+    if bundle.manifest.foreign:
+        from zeus_trt.runtime.engines.foreign import open_foreign
+
+        return open_foreign(bundle, backend, device, precision, trust, cuda_graph=cuda_graph)
     if backend == "onnxruntime":
         from zeus_trt.runtime.engines.onnxruntime import OnnxRuntimeEngine
 

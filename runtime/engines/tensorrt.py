@@ -14,6 +14,7 @@ from zeus_trt.runtime.bundle.bundle import Bundle
 from zeus_trt.runtime.bundle.engine_file import read_engine
 from zeus_trt.runtime.bundle.engine_folder import EngineFile, ask_engine, load_engine
 from zeus_trt.runtime.bundle.engine_record import EngineRecord
+from zeus_trt.runtime.bundle.foreign import Foreign
 from zeus_trt.runtime.bundle.fused_weights import fuse
 from zeus_trt.runtime.bundle.initializers import find_initializers
 from zeus_trt.runtime.bundle.manifest import Manifest
@@ -21,7 +22,7 @@ from zeus_trt.runtime.engines.cuda_graph import CudaGraphs
 from zeus_trt.runtime.engines.engine import Engine, EngineInfo
 from zeus_trt.runtime.engines.tensorrt_module import import_tensorrt
 
-_TORCH_TYPES = {
+TORCH_TYPES = {
     "FLOAT": torch.float32,
     "HALF": torch.float16,
     "BF16": torch.bfloat16,
@@ -31,7 +32,7 @@ _TORCH_TYPES = {
     "UINT8": torch.uint8,
     "BOOL": torch.bool,
 }
-_TENSORRT_TYPES = {dtype: name for name, dtype in _TORCH_TYPES.items()}
+_TENSORRT_TYPES = {dtype: name for name, dtype in TORCH_TYPES.items()}
 
 
 class TensorRTEngine(Engine):
@@ -45,7 +46,7 @@ class TensorRTEngine(Engine):
     Args:
         file: What ``find_engine`` found. It is native code, so one that was not built here is refused, unless it was
             trusted there. Its bytes are read once, and checked.
-        manifest: That of its bundle.
+        manifest: That of its bundle, or what it says of an engine that others compiled.
         device: The CUDA device.
         weight_budget: Bytes of weights to keep on the GPU, for engines built with weight streaming; by default what
             TensorRT chooses.
@@ -58,7 +59,7 @@ class TensorRTEngine(Engine):
     def __init__(
         self,
         file: EngineFile,
-        manifest: Manifest,
+        manifest: Manifest | Foreign,
         device: str | torch.device = "cuda",
         weight_budget: int | None = None,
         cuda_graph: bool = False,
@@ -76,7 +77,7 @@ class TensorRTEngine(Engine):
             raise ZeusError(f"{self.backend}: got no CUDA device; expected an NVIDIA GPU. Run `zeus-trt doctor`.")
         plan = read_engine(file.path, self.record)
         self._trt = import_tensorrt(self.backend)
-        self._logger = _make_logger(self._trt)
+        self._logger = make_logger(self._trt)
         self._axes = {spec.name: spec.axes for spec in manifest.inputs}
         self._symbols = manifest.symbols
         self._contexts: dict[int, Any] = {}
@@ -181,10 +182,10 @@ class TensorRTEngine(Engine):
             self._contexts[stream] = context
         return self._contexts[stream]
 
-    def _read_tensors(self, manifest: Manifest) -> None:
+    def _read_tensors(self, manifest: Manifest | Foreign) -> None:
         trt, engine = self._trt, self._engine
         names = [engine.get_tensor_name(place) for place in range(engine.num_io_tensors)]
-        types = {name: _TORCH_TYPES[engine.get_tensor_dtype(name).name] for name in names}
+        types = {name: TORCH_TYPES[engine.get_tensor_dtype(name).name] for name in names}
         inputs = [name for name in names if engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT]
         self._output = manifest.output.name
         if set(names) != {*inputs, self._output} or inputs == names:
@@ -224,7 +225,7 @@ class TensorRTEngine(Engine):
         )
 
 
-def _make_logger(trt: Any) -> Any:
+def make_logger(trt: Any) -> Any:
     """Keeps the last error, instead of writing to the terminal."""
 
     class Logger(trt.ILogger):

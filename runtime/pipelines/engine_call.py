@@ -173,10 +173,10 @@ class EngineCall:
         Raises:
             ZeusError: They differ in the engine's precision.
         """
-        manifest = self._manifest
-        if manifest.precision not in FLOATS or not may_digest(module):
+        manifest, graph = self._manifest, self._manifest.find_graph()
+        if graph.precision not in FLOATS or not may_digest(module):
             return
-        weights, adapters = digest_weights(module, manifest.graphs[0], self._adapter)
+        weights, adapters = digest_weights(module, graph, self._adapter)
         if weights != manifest.weights_sha256:
             found = Precision.of(next(iter(module.parameters())).dtype)
             if found not in (Precision.FP32, manifest.precision):

@@ -127,6 +127,7 @@ def test_a_program_is_refused_in_the_words_of_python(text):
         {"labels": {"count": 10, "null": 11}},
         {"symbols": []},
         {"symbols": [{**MANIFEST["symbols"][0], "more": 1}]},
+        {"foreign": {}},
     ],
 )
 def test_a_manifest_is_read_as_in_python(changes):

@@ -247,7 +247,7 @@ def test_a_size_that_is_dynamic_by_name_alone_becomes_fixed(tmp_path):
         scheduler="EDMEulerScheduler", said=said,
     )  # fmt: skip
     assert bundle.manifest.latents.axes == ("batch", 1, 4, 4)
-    assert "h: the graph takes no other size than 4" in said
+    assert "h: the denoiser takes no other size than 4" in said
 
 
 def test_conditioning_is_read_from_the_graph(tmp_path):

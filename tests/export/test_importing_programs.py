@@ -212,7 +212,10 @@ def test_a_program_is_not_read_without_trust_since_reading_it_runs_code(tmp_path
         (b"nothing", r"which does not read \(.*File is not a zip file.*\); expected a program of torch.export"),
         ({"a/models/model.json": "{}"}, "which does not read"),
         ({"a/models/one.json": "{}", "a/models/two.json": "{}"}, "it has 2 programs"),
-        ({"a/data/aotinductor/model/x.so": ""}, r"other\.pt2, a compiled engine; expected the program or the graph"),
+        (
+            {"a/data/aotinductor/model/x.so": ""},
+            r"other\.pt2, which does not read .it has no code and metadata of one model",
+        ),
     ],
 )
 def test_what_is_no_program_is_one_sentence(tmp_path, content, message):

@@ -10,7 +10,7 @@ from zeus_trt.runtime import Bundle, Session
 from zeus_trt.runtime.engines import choose as engines
 from zeus_trt.runtime.engines.choose import BACKENDS, choose_engine
 
-PLAIN = SimpleNamespace(adapter=None)  # a double of a bundle
+PLAIN = SimpleNamespace(adapter=None, manifest=SimpleNamespace(foreign=None))  # a double of a bundle
 
 
 @pytest.fixture

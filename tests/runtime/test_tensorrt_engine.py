@@ -146,13 +146,13 @@ def test_the_double_has_no_name_that_the_real_module_has_not():
         real.ICudaEngine: [
             "num_io_tensors", "get_tensor_name", "get_tensor_dtype", "get_tensor_mode", "get_tensor_location",
             "create_execution_context", "get_weight_streaming_automatic_budget", "weight_streaming_budget_v2",
-            "device_memory_size_v2",
+            "device_memory_size_v2", "get_tensor_shape", "get_tensor_profile_shape",
         ],
         real.IExecutionContext: [name for name in vars(DoubleContext) if not name.startswith("__")],
         real.TensorIOMode: ["INPUT", "OUTPUT"],
         real.TensorLocation: ["HOST", "DEVICE"],
         real.ExecutionContextAllocationStrategy: ["USER_MANAGED"],
-        real.DataType: list(tensorrt_engine._TORCH_TYPES),
+        real.DataType: list(tensorrt_engine.TORCH_TYPES),
         real.ILogger.Severity: ["ERROR", "INTERNAL_ERROR"],
     }  # fmt: skip
     assert [(owner, name) for owner, names in used.items() for name in names if not hasattr(owner, name)] == []

@@ -1,4 +1,4 @@
-"""Importing a graph that others exported."""
+"""Importing a denoiser that others exported or compiled."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from zeus_trt.errors import escape
 
 
 @main.command("import")
-@click.argument("path", metavar="GRAPH", type=click.Path(path_type=Path))
+@click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Bundle folder to make.")
 @click.option("--latents", required=True, help="Its input of noisy latents.")
 @click.option("--timestep", required=True, help="Its input of the time.")
@@ -24,7 +24,7 @@ from zeus_trt.errors import escape
 @click.option("--steps", type=Numbers(1), default="20,30,50", show_default=True, help="Step counts of stored solvers.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing bundle.")
 def import_model(path, output, inputs, **options) -> dict:
-    """Make a bundle of GRAPH, a denoiser in ONNX that others exported, and check it by running it."""
+    """Make a bundle of FILE, a denoiser that others exported or compiled, and check it by running it."""
     from zeus_trt.argument_value import read_inputs
     from zeus_trt.export import import_model
 

@@ -133,7 +133,10 @@ struct Manifest {
          "prediction_type", "inputs", "output", "symbols", "labels", "graphs", "versions"},
         {"pipeline_class", "constants", "guidance", "guidance_factor", "timestep_scale", "constant_axis",
          "variance_axis", "unsteppable", "strength_rule", "relations", "adapters", "adapters_sha256", "layout",
-         "networks", "masks", "is_bare", "branches", "files"});
+         "networks", "masks", "is_bare", "branches", "foreign", "files"});
+    if (!find_field(data, "foreign").is_null())
+      throw refuse(thing, "a compiled engine of others, which has no graph", "a bundle with a graph",
+                   "Run it with Python, or import the graph that the engine was compiled from.");
     Manifest made;
     made.model = read_text(data["model"], "model");
     made.component = read_text(data["component"], "component");
