@@ -156,7 +156,7 @@ class _Run:
         self.surrogate = surrogate
         rank = surrogate._psi.shape[1]
         self.moved = np.zeros((count, surrogate._program.num_latents, rank))  # of the state, against the recorded run
-        self.differences = np.zeros((count, surrogate._order, rank))  # the newest full output, its first difference, ...
+        self.differences = np.zeros((count, surrogate._order, rank))  # newest full output, first difference, ...
 
     def respond(self, step: int, some: np.ndarray) -> np.ndarray:
         """(some plans, rank): the outputs of a full step."""
