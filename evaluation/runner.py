@@ -20,6 +20,8 @@ from zeus_trt.evaluation.variants import Variant
 from zeus_trt.evaluation.workload import Setting, make_full_setting
 from zeus_trt.machine import describe_machine
 from zeus_trt.runtime import Step
+from zeus_trt.runtime.scheduler import SOLVERS
+from zeus_trt.zeus_graph.trace import UntraceableError
 
 _TRAJECTORY_SAMPLES = 2  # the error along the trajectory is measured on the first few
 
@@ -52,6 +54,7 @@ class Runner:
         self._on_run = on_run or (lambda nfe: None)
         self._machine = describe_machine()
         self._warm: set[tuple[str, str]] = set()
+        self._fingerprints: dict[tuple[str, int], str] = {}
         self._calibrated: dict[tuple[str, str], dict[str, list[float]]] = {}
 
     def run(self, variants: Sequence[Variant], rounds: int) -> None:
@@ -176,13 +179,25 @@ class Runner:
 
     def _describe(self, variant: Variant) -> dict[str, Any]:
         return {
-            "cell": variant.describe(),
+            "cell": variant.describe() | self._identify_solver(variant.setting),
             "engine": dict(self._subject.engines[variant.setting.backend].identity),
             "workload": dict(self._subject.workload.describe()),
             "numbers": list(self._numbers),
             "timed": list(self._timed),
             "machine": self._machine,
         }
+
+    def _identify_solver(self, setting: Setting) -> dict[str, Any]:
+        """The fingerprint of a solver from outside, which may change and keep its name; nothing for the others."""
+        if setting.solver in ("default", *SOLVERS):
+            return {}
+        key = setting.solver, setting.num_steps
+        if key not in self._fingerprints:
+            try:
+                self._fingerprints[key] = self._subject.workload.program(setting.num_steps, setting.solver).fingerprint
+            except UntraceableError:
+                self._fingerprints[key] = uuid4().hex  # of this comparison alone
+        return {"fingerprint": self._fingerprints[key]}
 
     def _key(self, variant: Variant) -> str:
         return digest(self._describe(variant))
