@@ -56,9 +56,11 @@ class Prepared:
             nfe=meter.nfe,
             engine_seconds=meter.seconds(),
             total_seconds=time.perf_counter() - self.began,
-            speedup_bound=bound_speedup(outcome.plan, meter.seconds("F"), meter.seconds("Q")),
+            speedup_bound=bound_speedup(outcome.plan, meter.seconds("F"), meter.seconds("Q"))
+            * (meter.nfe / meter.work),
             engine_calls=meter.calls,
             drift=outcome.drift,
             reason=self.trajectory.reason,
+            row_plans=outcome.row_plans,
         )
         return Result(outcome.latents, report)

@@ -23,6 +23,8 @@ class Report:
         drift: At each full step that follows skipped ones, if asked for: the step, and the relative distance between
             its output and what the predictor would have said.
         reason: Why this plan.
+        row_plans: What each row of the batch did, in letters, where a policy decided for each; else empty, and empty
+            for a pipeline that runs several loops. ``plan`` is full where one of them is.
     """
 
     backend: str
@@ -37,6 +39,7 @@ class Report:
     engine_calls: int = 0
     drift: tuple[tuple[int, float], ...] = ()
     reason: str = ""
+    row_plans: tuple[str, ...] = ()
 
     @property
     def loop_seconds(self) -> float:
