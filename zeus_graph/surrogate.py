@@ -228,7 +228,7 @@ def _factor(gram: np.ndarray) -> np.ndarray:
     """(N, rank): vectors with these inner products; the first has one number that is not zero, the second two, ..."""
     values, vectors = np.linalg.eigh(gram)
     kept = values > values[-1] * _RANK
-    return np.linalg.qr((vectors[:, kept] * np.sqrt(values[kept])).T, mode="r").T
+    return np.linalg.qr((vectors[:, kept] * np.sqrt(values[kept])).T)[1].T
 
 
 def weigh_error(
