@@ -81,6 +81,18 @@ def test_a_comparison_has_rows_of_them_and_measures_what_has_changed(bundle, tmp
     assert run(another)[1] == first + len([row for row in found.rows if row.solver == "shifted"])
 
 
+def test_a_comparison_measures_a_rule_that_has_changed(bundle, tmp_path):
+    def count(weight):
+        def gentle(skip):
+            return {skip.t: 1 + weight, skip.previous: -weight}
+
+        options = {"steps": (6,), "ratios": (2,), "num_images": 1, "rounds": 1, "metrics": ("psnr",)}
+        compare(bundle, predictors=[gentle], output=tmp_path / "report", **options)
+        return len(list((tmp_path / "report" / "cells").glob("*.json")))
+
+    assert [count(0.25), count(0.25), count(0.5)] == [2, 2, 3]
+
+
 def test_the_command_line_finds_them_by_entry_point(bundle, package, tmp_path):
     plan = tmp_path / "plan.json"
     call("calibrate", bundle, *OPTIONS, "--budget", 4, "--solver", "shifted", "-o", plan)
