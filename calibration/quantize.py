@@ -28,6 +28,7 @@ from zeus_trt.runtime.bundle.precision import QUANTIZED, Precision
 from zeus_trt.runtime.bundle.size_rules import SizeRules
 from zeus_trt.runtime.engines.choose import choose_engine
 from zeus_trt.runtime.request import check_count, check_run
+from zeus_trt.runtime.scheduler import name_solver
 from zeus_trt.zeus_graph import Plan, json_file
 
 _SOURCES = (Precision.FP32, Precision.FP16)
@@ -40,7 +41,7 @@ class QuantizeOptions:
     Args:
         precision: ``int8``, or ``fp8``, which is E4M3.
         steps: Solver steps of the runs.
-        solver: As in ``Setting``.
+        solver: As ``name_solver`` takes it.
         plan: The plan that will run: the ranges are those of its full steps, or of its steps ``Q`` if it has any.
             Every step by default.
         num_trajectories: Samples that the ranges are taken from.
@@ -57,7 +58,7 @@ class QuantizeOptions:
 
     precision: str = "int8"
     steps: int = 50
-    solver: str = "default"
+    solver: Any = "default"
     plan: Plan | None = None
     num_trajectories: int = 16
     num_held_out: int = 8
@@ -70,6 +71,7 @@ class QuantizeOptions:
     def __post_init__(self) -> None:
         if self.precision not in QUANTIZED:
             raise ZeusError(f"precision: got {self.precision}; expected {' or '.join(QUANTIZED)}. Choose one of them.")
+        object.__setattr__(self, "solver", name_solver(self.solver))
         for name in ("num_trajectories", "num_held_out"):
             check_count(name, getattr(self, name), 1)
         check_run(self.steps, self.num_trajectories + self.num_held_out, 0)

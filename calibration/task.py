@@ -1,6 +1,6 @@
 """The task of a calibration, from its options."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +13,7 @@ from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.pipeline_workload import EAGER, PipelineWorkload
 from zeus_trt.evaluation.workload import SessionWorkload, Setting, Workload, make_full_setting
 from zeus_trt.runtime.request import check_count, check_run
+from zeus_trt.runtime.scheduler import name_solvers
 from zeus_trt.zeus_graph import Plan, json_file
 from zeus_trt.zeus_graph.calibrated_plan import MEAN
 
@@ -26,7 +27,7 @@ class TaskOptions:
 
     Args:
         steps: Solver steps.
-        solver: As in ``Setting``; or several, which one plan is to serve.
+        solver: As ``name_solver`` takes it; or several, which one plan is to serve.
         backend: Which engine; by default the bundle's graph, else the eager model.
         num_trajectories: Full runs to record.
         probes: As in ``Task``.
@@ -47,7 +48,7 @@ class TaskOptions:
     """
 
     steps: int = 50
-    solver: str | Sequence[str] = "default"
+    solver: Any = "default"
     backend: str | None = None
     num_trajectories: int = 16
     probes: bool = True
@@ -64,6 +65,7 @@ class TaskOptions:
     def __post_init__(self) -> None:
         if not self.solver:
             raise ZeusError("solver: got none; expected one at least. Name it, or leave the option out.")
+        object.__setattr__(self, "solver", name_solvers(self.solver))
         for name in _NUMBERS:
             check_count(name, getattr(self, name), 1)
         check_run(self.steps, sum(getattr(self, name) for name in _NUMBERS), self.seed)
@@ -81,7 +83,7 @@ def open_task(workload: SessionWorkload | PipelineWorkload, options: TaskOptions
     """
     bundle, beside = workload.bundle, options.keep_beside
     backend = options.backend or (bundle.manifest.base_backend if bundle else EAGER)
-    solvers = (options.solver,) if isinstance(options.solver, str) else tuple(dict.fromkeys(options.solver))
+    solvers = options.solver
     setting = make_full_setting(workload, options.steps, solvers[0], backend)
     task = Task(
         workload, setting, Samples(*(getattr(options, name) for name in _NUMBERS)), trajectories=options.trajectories,

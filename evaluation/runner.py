@@ -20,6 +20,10 @@ from zeus_trt.evaluation.variants import Variant
 from zeus_trt.evaluation.workload import Setting, make_full_setting
 from zeus_trt.machine import describe_machine
 from zeus_trt.runtime import Step
+from zeus_trt.runtime.scheduler import SOLVERS
+from zeus_trt.zeus_graph import SolverProgram
+from zeus_trt.zeus_graph.noise_grid import measure_program
+from zeus_trt.zeus_graph.row_table import write_table
 
 _TRAJECTORY_SAMPLES = 2  # the error along the trajectory is measured on the first few
 
@@ -52,6 +56,8 @@ class Runner:
         self._on_run = on_run or (lambda nfe: None)
         self._machine = describe_machine()
         self._warm: set[tuple[str, str]] = set()
+        self._programs: dict[tuple[str, int], SolverProgram] = {}
+        self._run_id = uuid4().hex
         self._calibrated: dict[tuple[str, str], dict[str, list[float]]] = {}
 
     def run(self, variants: Sequence[Variant], rounds: int) -> None:
@@ -176,13 +182,29 @@ class Runner:
 
     def _describe(self, variant: Variant) -> dict[str, Any]:
         return {
-            "cell": variant.describe(),
+            "cell": variant.describe() | self._identify(variant.setting),
             "engine": dict(self._subject.engines[variant.setting.backend].identity),
             "workload": dict(self._subject.workload.describe()),
             "numbers": list(self._numbers),
             "timed": list(self._timed),
             "machine": self._machine,
         }
+
+    def _identify(self, setting: Setting) -> dict[str, Any]:
+        """What a solver and a rule from outside do, which may change and keep their names; nothing for the others."""
+        is_known, rule = setting.solver in ("default", *SOLVERS), setting.predictor
+        if is_known and rule.rule is None:
+            return {}
+        key = setting.solver, setting.num_steps
+        try:
+            if key not in self._programs:
+                self._programs[key] = self._subject.workload.program(setting.num_steps, setting.solver)
+            program = self._programs[key]
+            rows = rule.rows(setting.plan, measure_program(rule, program)) if rule.rule else ()
+        except ZeusError:  # not traceable, or no rule for this plan
+            return {"run": self._run_id}  # of this comparison alone
+        weights = write_table({step: row for step, row in enumerate(rows) if row})
+        return {"fingerprint": program.fingerprint, "weights": weights}
 
     def _key(self, variant: Variant) -> str:
         return digest(self._describe(variant))

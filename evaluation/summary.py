@@ -80,7 +80,7 @@ def _fill(row: Row, variant: Variant, record: Record, references: _References, o
     speedup = compare_times(runs, full.runs) if full else None
     full_times = _summarize(full.runs[:rounds], num_images) if full and full.runs else None
     devices = [run.device_mib for run in runs if run.device_mib is not None]
-    work = record.nfe_equivalent or float(first.nfe)
+    work = record.nfe_equivalent or (first.work if variant.setting.policy else 0.0) or float(first.nfe)
     bound = _bound(plan, times, full_times, len(plan) / work)
     return replace(
         row,

@@ -32,6 +32,7 @@ class Run:
         plan: The plan that ran.
         round: Equal for runs that were timed right after each other: only their times may be compared.
         parts_ms: Inside a pipeline's other parts, text encoders and decoder, by name.
+        work: The calls in units of one of the whole batch, in which some rows are their share; 0 if it is not known.
     """
 
     total_ms: float
@@ -47,6 +48,7 @@ class Run:
     plan: str
     round: str = ""
     parts_ms: Mapping[str, float] = field(default_factory=dict)
+    work: float = 0.0
 
 
 def time_run(
@@ -87,6 +89,7 @@ def time_run(
         plan=report.plan,
         round=round_,
         parts_ms={name: 1000 * part for name, part in seconds_of.items() if part},
+        work=round(len(report.plan) / report.speedup_bound, 6),
     )
     return run, fetch(sample)
 

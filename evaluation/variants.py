@@ -11,6 +11,7 @@ from typing import Any
 from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.peer import Peer
 from zeus_trt.evaluation.workload import Setting, Workload, make_full_setting
+from zeus_trt.runtime.scheduler import name_solvers
 from zeus_trt.zeus_graph import PRESETS, Plan, Predictor, SolverProgram, choose_plan, load_plan
 from zeus_trt.zeus_graph.plan_choice import Planner, is_for_any_length, lay_plan
 from zeus_trt.zeus_graph.window import Window
@@ -60,7 +61,7 @@ class Variant:
             "plan": str(setting.plan),
             "num_steps": setting.num_steps,
             "predictor": setting.predictor.to_json(),
-            "solver": getattr(setting.solver, "__name__", setting.solver),
+            "solver": setting.solver,
             "backend": setting.backend,
             "mode": setting.mode,
             "peer": str(self.peer) if self.peer else None,
@@ -127,7 +128,7 @@ class Grid:
         plans: More plans; each runs at the step counts that it fits.
         predictors: Rules that fill skipped steps; ``zeus`` by default. A calibrated plan has its own.
         steps: Numbers of solver steps.
-        solvers: ``default``, or names of ``runtime.scheduler.SOLVERS``.
+        solvers: ``default``, or as ``runtime.scheduler.name_solver`` takes them.
         peers: Accelerations of the eager model, run with the eager backend.
         compose: Run each cache among the peers below each plan too: it works in the steps that the plan does not skip.
         mode: As in ``Session.generate``.
@@ -143,12 +144,13 @@ class Grid:
     plans: Sequence[NamedPlan] = ()
     predictors: Sequence[str] | None = None
     steps: Sequence[int] = (50,)
-    solvers: Sequence[str] = ("default",)
+    solvers: Sequence[Any] = ("default",)
     peers: Sequence[Peer] = ()
     compose: bool = False
     mode: str = "auto"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "solvers", name_solvers(self.solvers))
         for ratio in (0, *self.ratios):
             choose_plan(ratio=ratio, window=self.window)
         for name in self.predictors or ():

@@ -29,7 +29,7 @@ class Setting:
     Args:
         plan: What happens at each evaluation; it carries the rule that fills skipped steps.
         num_steps: Solver steps.
-        solver: ``default``, the checkpoint's own, or one of ``runtime.scheduler.SOLVERS``.
+        solver: ``default``, the checkpoint's own, one of ``runtime.scheduler.SOLVERS``, or as ``name_solver`` gives it.
         backend: Which engine.
         mode: As in ``Session.generate``.
         policy: As in ``Request``.

@@ -1,7 +1,7 @@
 """The calls of one trajectory: the one place that guides, counts, times and checks them."""
 
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -59,6 +59,7 @@ class Meter:
 
     def __init__(self, on_call: Callable[[], None] | None = None):
         self.nfe = self.calls = 0
+        self.work = 0.0  # NFE, a call of some rows of a batch as their share of it
         self._on_call = on_call
         self._watches: dict[str, Stopwatch] = {}
         self._guard: FiniteGuard | None = None
@@ -112,6 +113,9 @@ class ModelCall:
         guidance: Maps the denoiser to a guided one, such as ``ClassifierFreeGuidance``; none by default.
         interval: Evaluations that are guided; all by default.
         on_call: Called after every full step.
+        by_row: The names of the conditioning that has a row per row of the batch.
+        takes: Whether the engine takes a call of so many rows. Then a step that only some rows need is a call of
+            these, and what is passed to the stepper for others is zero. By default every call has all rows.
     """
 
     def __init__(
@@ -124,8 +128,11 @@ class ModelCall:
         guidance: Callable[[Denoiser], Denoiser] | None = None,
         interval: range | None = None,
         on_call: Callable[[], None] | None = None,
+        by_row: Collection[str] = (),
+        takes: Callable[[int], bool] | None = None,
     ):
         self._engine, self._stepper, self._on_call = engine, stepper, on_call
+        self._by_row, self._takes = {latents_name, "timestep", *by_row}, takes
         self._conditioning, self._latents_name = dict(conditioning or {}), latents_name
         self._guidance = guidance
         self._guided = guidance(self._call_engine) if guidance else None
@@ -139,9 +146,12 @@ class ModelCall:
         Raises:
             ZeusError: The output is not a floating-point tensor, has another shape than the latents, or is not finite.
         """
-        inputs = {self._latents_name: latents, "timestep": timestep, **self._conditioning}
-        output = (self._guided if self._guided and self._is_inside else self._call_engine)(**inputs)
-        return self._take(output, latents)
+        rows = self._choose_rows(len(latents))
+        inputs = self._gather(latents, timestep, rows)
+        guided = self._guided if self._is_inside else None
+        if guided and rows is not None:
+            guided = self._select_guidance(rows)(self._call_engine)
+        return self._take((guided or self._call_engine)(**inputs), latents, rows)
 
     def ask(self, latents: torch.Tensor, timestep: torch.Tensor) -> Generator[Asked, torch.Tensor, torch.Tensor]:
         """As a call, but whoever holds the generator calls the engine and sends its output.
@@ -149,9 +159,9 @@ class ModelCall:
         The inputs are the engine's to overwrite. Guidance must be classifier-free, if there is any.
         """
         letter, device = self._stepper.letter, latents.device
-        inputs = {self._latents_name: latents, "timestep": timestep, **self._conditioning}
-        guidance = self._guidance if self._is_inside else None
-        assert guidance is None or isinstance(guidance, ClassifierFreeGuidance)
+        rows = self._choose_rows(len(latents))
+        inputs = self._gather(latents, timestep, rows)
+        guidance = self._select_guidance(rows) if self._guidance and self._is_inside else None
         outputs = []
         for branch in guidance.expand(inputs) if guidance else (inputs,):
             if guidance and guidance.sequential:  # the other branch reads them too
@@ -160,16 +170,40 @@ class ModelCall:
             began = time.perf_counter()
             outputs.append((yield letter, branch))
             self.meter.add(letter, device, time.perf_counter() - began)
-        return self._take(guidance.combine(outputs) if guidance else outputs[0], latents)
+        return self._take(guidance.combine(outputs) if guidance else outputs[0], latents, rows)
 
     @property
     def _is_inside(self) -> bool:
         return self._interval is None or self._stepper.index in self._interval
 
-    def _take(self, output: torch.Tensor, latents: torch.Tensor) -> torch.Tensor:
-        _check_output(output, latents)
+    def _choose_rows(self, count: int) -> list[int] | None:
+        """The rows that the stepper reads the output of, where a call may have these alone; else None."""
+        rows = getattr(self._stepper, "rows", None) if self._takes else None
+        guidance = self._guidance if self._is_inside else None
+        is_known = guidance is None or isinstance(guidance, ClassifierFreeGuidance)
+        if rows is None or len(rows) == count or not is_known:
+            return None
+        branches = 2 if isinstance(guidance, ClassifierFreeGuidance) and not guidance.sequential else 1
+        return rows if self._takes and self._takes(branches * len(rows)) else None
+
+    def _gather(self, latents: torch.Tensor, timestep: torch.Tensor, rows: list[int] | None) -> dict[str, torch.Tensor]:
+        inputs = {self._latents_name: latents, "timestep": timestep, **self._conditioning}
+        if rows is None:
+            return inputs
+        return {name: value[rows] if name in self._by_row else value for name, value in inputs.items()}
+
+    def _select_guidance(self, rows: list[int] | None) -> ClassifierFreeGuidance:
+        assert isinstance(self._guidance, ClassifierFreeGuidance)
+        return self._guidance if rows is None else self._guidance.select(rows, self._by_row)
+
+    def _take(self, output: torch.Tensor, latents: torch.Tensor, rows: list[int] | None) -> torch.Tensor:
+        _check_output(output, latents if rows is None else latents[: len(rows)])
         self.meter.check(self._stepper.index, output)
         self.meter.nfe += 1
+        self.meter.work += 1.0 if rows is None else len(rows) / len(latents)
+        if rows is not None:
+            some, output = output, output.new_zeros(latents.shape)
+            output[rows] = some
         if self._on_call:
             self._on_call()
         return output

@@ -103,6 +103,13 @@ class ClassifierFreeGuidance:
 
         return guided
 
+    def select(self, rows: Sequence[int], by_row: Collection[str]) -> "ClassifierFreeGuidance":
+        """The guidance of some rows of a batch, ``by_row`` the inputs that have a row of each."""
+        negative = {name: value[rows] if name in by_row else value for name, value in self.negative.items()}
+        return ClassifierFreeGuidance(
+            self.scale, negative, self.shared, sequential=self.sequential, rescale=self.rescale
+        )
+
     def expand(self, inputs: Mapping[str, torch.Tensor]) -> tuple[dict[str, torch.Tensor], ...]:
         """The inputs of each call of the engine, for conditional inputs (batch, ...) by name."""
         if self.sequential:

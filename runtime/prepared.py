@@ -47,6 +47,7 @@ class Prepared:
 
     def _finish(self, outcome: Outcome) -> Result:
         meter = outcome.model.meter
+        bound = bound_speedup(outcome.plan, meter.seconds("F"), meter.seconds("Q"))
         report = Report(
             backend=self.backend,
             mode="program" if self.program else "step",
@@ -56,9 +57,10 @@ class Prepared:
             nfe=meter.nfe,
             engine_seconds=meter.seconds(),
             total_seconds=time.perf_counter() - self.began,
-            speedup_bound=bound_speedup(outcome.plan, meter.seconds("F"), meter.seconds("Q")),
+            speedup_bound=bound * (meter.nfe / meter.work),
             engine_calls=meter.calls,
             drift=outcome.drift,
             reason=self.trajectory.reason,
+            row_plans=outcome.row_plans,
         )
         return Result(outcome.latents, report)

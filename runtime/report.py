@@ -18,11 +18,14 @@ class Report:
         nfe: Number of full steps, counted as they ran.
         engine_seconds: Time inside the engine; on CUDA the device's own.
         total_seconds: Time of the whole trajectory.
-        speedup_bound: No speed-up against the full run can be larger: see ``bound_speedup``.
+        speedup_bound: No speed-up against the full run can be larger: see ``bound_speedup``. A call of some rows of
+            the batch counts as their share.
         engine_calls: How often the engine was called: twice NFE where guidance makes a call per branch.
         drift: At each full step that follows skipped ones, if asked for: the step, and the relative distance between
             its output and what the predictor would have said.
         reason: Why this plan.
+        row_plans: What each row of the batch did, in letters, where a policy decided for each; else empty, and empty
+            for a pipeline that runs several loops. ``plan`` is full where one of them is.
     """
 
     backend: str
@@ -37,6 +40,7 @@ class Report:
     engine_calls: int = 0
     drift: tuple[tuple[int, float], ...] = ()
     reason: str = ""
+    row_plans: tuple[str, ...] = ()
 
     @property
     def loop_seconds(self) -> float:

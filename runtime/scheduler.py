@@ -1,5 +1,6 @@
 """The diffusers scheduler of a bundle: its update rule is the solver of step mode."""
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,50 @@ _EDM = {
     "dpmpp-2m": "EDMDPMSolverMultistepScheduler",
     "dpmpp-3m": "EDMDPMSolverMultistepScheduler",
 }  # the schedulers of Karras et al. have sigma_data and their own timesteps
+
+
+class GivenSolver(str):
+    """The name of a solver that was given as an object, with the function from a config to its scheduler."""
+
+    make: Callable[[Mapping[str, Any]], Any]
+
+
+def name_solver(solver: Any) -> str:
+    """A solver as a name that ``make_scheduler`` takes.
+
+    Args:
+        solver: A name, a diffusers scheduler, or a function from the checkpoint's scheduler config to one.
+
+    Raises:
+        ZeusError: Something else.
+    """
+    if isinstance(solver, str):
+        return solver
+    is_class = isinstance(solver, type)
+    is_scheduler = not is_class and all(hasattr(solver, name) for name in ("set_timesteps", "step"))
+    if not is_scheduler and (not callable(solver) or (is_class and hasattr(solver, "from_config"))):
+        found = f"the class {solver.__name__}" if is_class else type(solver).__name__
+        raise ZeusError(
+            f"solver: got {found}; expected a name, a scheduler of diffusers, or a function from the checkpoint's "
+            "scheduler config to one. Change it."
+        )
+    text = type(solver).__name__ if is_scheduler else getattr(solver, "__name__", type(solver).__name__)
+    named = GivenSolver(re.sub(r"\W+", "-", text).strip("-"))
+    named.make = (lambda config: solver) if is_scheduler else solver
+    return named
+
+
+def name_solvers(solvers: Any) -> tuple[str, ...]:
+    """As ``name_solver``, for one solver or several; what is given twice counts once.
+
+    Raises:
+        ZeusError: Two that share a name, too.
+    """
+    given = solvers if isinstance(solvers, list | tuple) else (solvers,)
+    names = [name_solver(one) for one in {one if isinstance(one, str) else id(one): one for one in given}.values()]
+    if shared := [name for name in names if names.count(name) > 1]:
+        raise ZeusError(f"solver: got several of the name {shared[0]}; expected different names. Rename a function.")
+    return tuple(names)
 
 
 def load_scheduler(config_file: Path) -> Any:
@@ -89,18 +134,20 @@ def _refuse(reason: str) -> ZeusError:
     )
 
 
-def make_scheduler(config: Mapping[str, Any], solver: str | Callable[[Mapping[str, Any]], Any]) -> Any:
+def make_scheduler(config: Mapping[str, Any], solver: Any) -> Any:
     """Makes another solver for the checkpoint whose scheduler has ``config``: same noise schedule.
 
     Args:
         config: The checkpoint's scheduler config, with its ``_class_name``.
-        solver: One of ``SOLVERS``, the entry point of another package, or a function from that config to a scheduler.
+        solver: One of ``SOLVERS``, the entry point of another package, a function from that config to a scheduler, or
+            a scheduler.
 
     Raises:
         ZeusError: An unknown solver, one that has no form for flow matching or makes no scheduler, or a missing
             diffusers.
     """
-    make = solver if callable(solver) else None if solver in SOLVERS else find_outside("solver", solver)
+    solver = name_solver(solver)
+    make = getattr(solver, "make", None) or (None if solver in SOLVERS else find_outside("solver", solver))
     if make is not None:
         made = make(config)
         if not all(hasattr(made, name) for name in ("set_timesteps", "step")):

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from zeus_trt.zeus_graph import Policy
+from zeus_trt.zeus_graph.row_policy import RowPolicy
 from zeus_trt.zeus_graph.sampling_program import SamplingProgram
 
 Call = tuple[torch.Tensor, torch.Tensor]
@@ -119,6 +120,16 @@ class SchedulerStepper:
     def letter(self) -> str:
         """The engine that ``call`` is for: ``F`` the full one, ``Q`` the quantized one."""
         return "Q" if self._policy.plan.steps[self.index] == "Q" else "F"
+
+    @property
+    def rows(self) -> list[int] | None:
+        """The rows of ``call`` whose output is read, where the policy decides by row; None for all."""
+        return self._policy.list_full(self.index) if isinstance(self._policy, RowPolicy) else None
+
+    @property
+    def row_plans(self) -> tuple[str, ...]:
+        """What each row did so far, and what is expected, in letters, where the policy decides by row."""
+        return self._policy.row_plans if isinstance(self._policy, RowPolicy) else ()
 
     def feed(self, output: torch.Tensor) -> None:
         """Takes the output of ``call``, and goes through all skipped steps up to the next call."""

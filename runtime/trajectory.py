@@ -1,12 +1,14 @@
 """One run of the loop, with its own state."""
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.runtime.batch_size import takes_batch
 from zeus_trt.runtime.bundle.manifest import Manifest
 from zeus_trt.runtime.bundle.size_rules import SizeRules
 from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
@@ -28,12 +30,13 @@ _EMBEDDED = "guidance"  # diffusers' name of the input that reads the scale
 
 @dataclass(frozen=True)
 class Outcome:
-    """Final latents, the plan that ran, the calls of the denoiser, and drift."""
+    """Final latents, the plan that ran, the calls of the denoiser, drift, and what each row did."""
 
     latents: torch.Tensor
     plan: str
     model: ModelCall
     drift: tuple[tuple[int, float], ...] = ()
+    row_plans: tuple[str, ...] = ()
 
 
 class Trajectory:
@@ -64,6 +67,9 @@ class Trajectory:
     ):
         self.reason = reason
         self.request, self._manifest, self._solver = request, manifest, solver
+        engines = (engine.full, engine.quantized) if isinstance(engine, EnginePair) else (engine,)
+        prepares = any(getattr(one, "prepares_shapes", False) for one in engines)
+        self._takes = None if prepares else partial(self._takes_batch, engines)
         guard = SizeRules.of(manifest).guard
         self._engine: Denoiser | EnginePair
         if isinstance(engine, EnginePair):
@@ -115,14 +121,15 @@ class Trajectory:
     def walk(self, on_step: Callable[[Step], None] | None = None) -> Outcome:
         """Runs in step mode to the end."""
         letters, drift = "", []
-        model, steps = self.begin_steps()
-        for step in steps:
+        model, stepper = self.open_steps()
+        for step in walk(model, stepper):
             letters += step.kind
             if step.drift is not None:
                 drift.append((step.index, step.drift))
             if on_step:
                 on_step(step)
-        return Outcome(step.latents, letters, model, tuple((index, float(value)) for index, value in drift))
+        measured = tuple((index, float(value)) for index, value in drift)
+        return Outcome(step.latents, letters, model, measured, stepper.row_plans)
 
     def ask(self, program: SamplingProgram | None) -> Generator[Asked, torch.Tensor, Outcome]:
         """As ``run``, or ``walk`` without a program, but whoever holds the generator calls the engine."""
@@ -173,7 +180,11 @@ class Trajectory:
             self._engine, stepper, self.conditioning, self._manifest.latents.name,
             guidance=self._guidance,
             interval=self.request.guidance.steps(len(self.request.plan)), on_call=self._on_call,
+            by_row=self._by_row, takes=self._takes,
         )  # fmt: skip
+
+    def _takes_batch(self, engines: Sequence[Denoiser], size: int) -> bool:
+        return all(takes_batch(engine, self._manifest, size) for engine in engines)
 
     def _check_noise(self) -> torch.Tensor:
         request, manifest = self.request, self._manifest

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import torch
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.runtime.batch_size import takes_batch
 from zeus_trt.runtime.bundle.manifest import Manifest
-from zeus_trt.runtime.bundle.size_rules import SizeRules, check_sizes
+from zeus_trt.runtime.bundle.size_rules import SizeRules
 from zeus_trt.runtime.denoiser import Denoiser
 from zeus_trt.serving.waiting_call import Part
 
@@ -42,18 +43,7 @@ class Lane:
         asked = sorted({*(batch_sizes or range(1, max_rows + 1))})
         profile = getattr(getattr(engine, "info", None), "profile", None)
         limits = profile[manifest.latents.name] if profile else None
-        axis = manifest.latents.axes[0]
-
-        def fits(size: int) -> bool:
-            if isinstance(axis, int) and size != axis:
-                return False
-            try:
-                check_sizes(manifest.symbols, manifest.relations, {str(axis): size})
-            except ZeusError:
-                return False
-            return limits is None or limits.min[0] <= size <= limits.max[0]
-
-        sizes = tuple(size for size in asked if size <= max_rows and fits(size))
+        sizes = tuple(size for size in asked if size <= max_rows and takes_batch(engine, manifest, size))
         if not sizes:
             raise ZeusError(
                 f"max_rows: got batches of {asked[0]} to {max_rows} rows; expected a size that the engine takes"

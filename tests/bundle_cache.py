@@ -5,6 +5,7 @@ import hashlib
 import os
 import platform
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +23,7 @@ SOURCES = (
 )  # fmt: skip
 PACKAGES = {*LIBRARIES, "transformers", "numpy", "onnx-ir", "onnxruntime-gpu"}
 KEPT = 4  # digests: those of a few checkouts and branches
+IN_USE = 3600  # seconds after its last use in which a folder stays: runs of other checkouts may be reading it
 
 
 def digest_all() -> str:
@@ -38,7 +40,7 @@ def digest_all() -> str:
 
 @functools.cache
 def open_cache() -> Path:
-    """The folder of the present digest; folders of older digests go."""
+    """The folder of the present digest; folders of older digests go, unless they were just used."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     root = Path(os.environ.get("ZEUS_TRT_TEST_CACHE") or Path(home) / "zeus-trt-tests")
     folder = root / digest_all()
@@ -47,7 +49,8 @@ def open_cache() -> Path:
     with FileLock(root / "sweep.lock"):
         folders = sorted((path for path in root.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
         for old in folders[:-KEPT]:
-            shutil.rmtree(old)
+            if time.time() - old.stat().st_mtime > IN_USE:
+                shutil.rmtree(old, ignore_errors=True)
     return folder
 
 
@@ -60,6 +63,8 @@ def fetch_bundle(name: str, make: Callable[[Path], object], copy: Path) -> Path:
         copy: A path that is free. Whoever changes the copy changes nothing of the cache.
     """
     kept = open_cache() / name
+    kept.parent.mkdir(exist_ok=True)
+    os.utime(kept.parent)
     with FileLock(kept.with_name(f"{name}.lock")):
         if not kept.exists():
             threads = torch.get_num_threads()

@@ -42,10 +42,11 @@ def interrupts():
 
 @pytest.fixture(scope="session", autouse=True)
 def data_home(tmp_path_factory):
-    """A data folder of the test run, so that the user's own gets no key."""
+    """A data folder and a cache of the test run, so that the user's own get no key and no plan."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("data")
         patch.setenv("ZEUS_TRT_DATA_HOME", str(folder))
+        patch.setenv("ZEUS_TRT_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.delenv("ZEUS_TRT_TRUST_ENGINES", raising=False)
         yield folder
 

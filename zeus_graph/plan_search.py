@@ -61,4 +61,6 @@ def list_moves(full: np.ndarray, longest: int, reach: int | None = None) -> np.n
     moves = np.repeat(full[None], len(pairs), axis=0)
     places = np.arange(len(pairs))
     moves[places, pairs[:, 0]], moves[places, pairs[:, 1]] = False, True
-    return moves[[int(np.diff(np.flatnonzero(move)).max()) <= longest for move in moves]]
+    steps = np.arange(full.size)
+    newest = np.maximum.accumulate(np.where(moves, steps, 0), axis=1)  # full step, at each; the first and last are full
+    return moves[((steps[1:] - newest[:, :-1]) <= longest).all(axis=1)]

@@ -1,6 +1,7 @@
 """Plans without calibration: what the outputs of several models have in common serves one that was never recorded."""
 
 import logging
+import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ import numpy as np
 
 from zeus_trt import strict_json
 from zeus_trt.errors import ZeusError
-from zeus_trt.zeus_graph import json_file
+from zeus_trt.zeus_graph import json_file, prior_cache
 from zeus_trt.zeus_graph.kernel import Kernel, Laid
 from zeus_trt.zeus_graph.plan import Plan
 from zeus_trt.zeus_graph.plan_search import check_nfe, descend, make_starts
@@ -48,8 +49,9 @@ def make_prior_plan(program: SolverProgram, nfe: int, kernels: Sequence[Kernel] 
     """Finds the plan of ``nfe`` full steps, with its weights, that does best on the models of the prior.
 
     Plans are searched like those of a calibration, on all models at once: the geometric mean of their errors counts. A
-    plan is found once for a solver and a budget. Where ``foresee`` says less than ``MARGIN`` for a model, the plan is
-    evenly spread steps with the rule ``zeus``, and a warning says so. Otherwise the log says what is foreseen.
+    plan is searched once for a solver and a budget, and kept for other processes (``find_cache_folder``). Where
+    ``foresee`` says less than ``MARGIN`` for a model, the plan is evenly spread steps with the rule ``zeus``, and a
+    warning says so. Otherwise the log says what is foreseen.
 
     Args:
         program: The traced solver; its fingerprint names what is remembered.
@@ -87,7 +89,7 @@ def _find(key: _Key, nfe: int, kernels: tuple[Kernel, ...]) -> Plan:
         return Plan("F" * count)
     plain = Plan.spread(count, nfe)
     try:
-        gains = foresee(program, nfe, kernels)
+        gains, plan = _recall_or_search(program, nfe, kernels)
     except ZeusError as error:
         logger.warning("no prior: %s The plan is evenly spread, with the rule zeus", error)
         return plain
@@ -104,7 +106,19 @@ def _find(key: _Key, nfe: int, kernels: tuple[Kernel, ...]) -> Plan:
         "prior plan of %d calls: with each model left out in turn, its gain over zeus is foreseen as %.1f to %.1f dB",
         nfe, gains[least], max(gains.values())
     )  # fmt: skip
-    return search(program, nfe, kernels)
+    return plan
+
+
+def _recall_or_search(program: SolverProgram, nfe: int, kernels: tuple[Kernel, ...]) -> prior_cache.Found:
+    """What is foreseen for each model, and the plan if that is enough, from an earlier process if there was one."""
+    place = prior_cache.find_place(program, nfe, kernels)
+    if found := prior_cache.recall(place):
+        return found
+    gains, plan = foresee(program, nfe, kernels), Plan.spread(program.num_evaluations, nfe)
+    if min(gains.values(), default=-math.inf) >= MARGIN:
+        plan = search(program, nfe, kernels)
+    prior_cache.keep(place, (gains, plan))
+    return gains, plan
 
 
 def foresee(program: SolverProgram, nfe: int, kernels: Sequence[Kernel]) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """Policies that decide for each row of a batch separately.
 
 A step of the batch is full if one of its rows needs it. The other rows keep their predictions, so that each equals its
-separate run. Separate requests save more.
+separate run, and need not be in the call.
 """
 
 import math
@@ -72,6 +72,10 @@ class RowPolicy:
     def is_full(self, step: int) -> bool:
         """Whether the denoiser must run at ``step``."""
         return self._union.is_full(step)
+
+    def list_full(self, step: int) -> list[int]:
+        """The rows that need the denoiser at ``step``; whatever ``take`` is passed for others is overwritten."""
+        return [row for row, plan in enumerate(self._plans) if plan.is_full(step)]
 
     def take(self, step: int, output: torch.Tensor) -> torch.Tensor | None:
         """Takes the output of a full step, and overwrites its rows that skip this step by their predictions.

@@ -81,69 +81,72 @@ class Surrogate:
     ):
         size = program.num_evaluations
         factors = [_factor(one) for one in gram.reshape(-1, size, size)]
-        self._psi = np.ascontiguousarray(np.hstack(factors))
         widths = [factor.shape[1] for factor in factors]
-        widths[-1] += 0 if noise is None else size
-        self._models = np.repeat(np.eye(len(widths)), widths, axis=0)  # (rank, M): which dimension belongs to which
-        feedback = (self._models @ feedback.reshape(-1, size)).T
+        psi = np.hstack(factors)
+        errors = np.zeros_like(psi)
         if noise is not None:  # the error of every step gets a dimension
-            self._errors = np.hstack([np.zeros_like(self._psi), np.diag(np.sqrt(noise))])
-            self._psi = np.hstack([self._psi, np.zeros((len(noise), len(noise)))])
-        self._program, self._feedback, self._order = program, feedback, order
+            widths[-1] += size
+            psi = np.hstack([psi, np.zeros((size, size))])
+            errors = np.hstack([errors, np.diag(np.sqrt(noise))])
+        first = ((psi != 0) | (errors != 0)).argmax(axis=0)  # the step that begins to use a dimension
+        order_of_use = np.argsort(first, kind="stable")
+        self._ranks = np.searchsorted(first[order_of_use], np.arange(size), side="right")  # used up to each step
+        self._psi, self._errors = psi[:, order_of_use], errors[:, order_of_use]
+        self._models = np.repeat(np.eye(len(widths)), widths, axis=0)[order_of_use]  # (rank, M): whose dimension it is
+        self._feedback = (self._models @ feedback.reshape(-1, size)).T
+        self._program, self._order = program, order
         self._all = (self, *others)
         # Rows: the newest output, its first difference, its second, ...
         self._differences = np.array([[(-1) ** k * comb(n, k) for k in range(order)] for n in range(order)], float)
 
     def fit(self, full: np.ndarray, quantized: np.ndarray | None = None) -> Fit:
-        """Fits predictors to plans, and scores them.
+        """Fits predictors to plans, and scores them. Plans that begin alike are simulated once until they part.
 
         Args:
             full: (plans, N) bool: which evaluations are full; the first two and the last must be.
             quantized: (plans, N) bool: which of these the quantized engine runs; none by default.
         """
-        count, steps = full.shape
         quantized = np.zeros(full.shape, bool) if quantized is None else quantized
-        runs = [_Run(one, count) for one in self._all]
-        recent, known = np.zeros((count, self._order), int), np.zeros(count, int)
-        sources, weights = np.zeros((count, steps, self._order), int), np.zeros((count, steps, self._order))
-        for step in range(steps):
-            outputs = [run.respond(step) for run in runs]
-            skipped, ran = np.flatnonzero(~full[:, step]), np.flatnonzero(full[:, step])
+        places, parting, parents = _find_partings(full.astype(int) + quantized)
+        ran, coarse = full[places], quantized[places]
+        past = _list_past(ran, self._order)
+        weights = np.zeros(past.shape)
+        runs = [_Run(one, len(full)) for one in self._all]
+        alive = 0
+        for step in range(full.shape[1]):
+            new = slice(alive, alive := int(np.searchsorted(parting, step, side="right")))
+            for array in (weights, *(array for run in runs for array in (run.moved, run.differences))):
+                array[new] = array[parents[new]]
+            outputs = [np.empty((alive, run.surrogate._ranks[step])) for run in runs]
+            exact, skipped = np.flatnonzero(ran[:alive, step]), np.flatnonzero(~ran[:alive, step])
             if skipped.size:
-                past = recent[skipped]
-                features = [run.used[skipped[:, None], past] for run in runs]
-                targets = [run.aim(step, skipped) for run in runs]
-                fitted = self._fit_step(
-                    step, past, known[skipped], np.concatenate(features, -1), np.concatenate(targets, -1)
-                )
-                for output, feature in zip(outputs, features, strict=True):
-                    output[skipped] = (fitted[:, None] @ feature)[:, 0]
-                sources[skipped, step], weights[skipped, step] = past, fitted
-            if (coarse := np.flatnonzero(quantized[:, step])).size:
-                outputs[0][coarse] += self._errors[step]
-            recent[ran, 1:] = recent[ran, :-1]
-            recent[ran, 0] = step
-            known[ran] += 1
+                fitted = self._fit_step(step, past[skipped, step], skipped, runs)
+                weights[skipped, step] = fitted @ self._differences
+                for run, output in zip(runs, outputs, strict=True):
+                    output[skipped] = run.predict(step, skipped, fitted)
             for run, output in zip(runs, outputs, strict=True):
-                run.advance(step, output)
+                output[exact] = run.respond(step, exact)
+            outputs[0][coarse[:alive, step]] += self._errors[step, : self._ranks[step]]
+            for run, output in zip(runs, outputs, strict=True):
+                run.advance(step, output, exact)
         errors = np.hstack([np.square(run.moved[:, 0]) @ run.surrogate._models for run in runs])
         mean = errors[:, 0] if errors.shape[1] == 1 else np.exp(np.log(np.maximum(errors, _LEAST)).mean(axis=1))
-        return Fit(full, quantized, sources, weights, mean)
+        back = np.argsort(places)
+        sources = np.where(ran[:, :, None], 0, np.maximum(past, 0))
+        return Fit(full, quantized, sources[back], weights[back], mean[back])
 
-    def _fit_step(
-        self, step: int, past: np.ndarray, known: np.ndarray, features: np.ndarray, target: np.ndarray
-    ) -> np.ndarray:
-        slope = (step - past[:, 0]) / (past[:, 0] - past[:, 1])
+    def _fit_step(self, step: int, past: np.ndarray, skipped: np.ndarray, runs: Sequence["_Run"]) -> np.ndarray:
+        """(skipped plans, order): the weights of the newest output and its differences."""
+        exists = past >= 0
+        pairs = [run.measure(step, skipped) for run in runs]
+        products, aimed = sum(one for one, _ in pairs), sum(one for _, one in pairs)
         line = np.zeros(past.shape)
-        line[:, 0], line[:, 1] = 1 + slope, -slope
-        exists = np.arange(self._order) < known[:, None]
-        differences = (self._differences @ features) * exists[:, :, None]
-        missing = target - (line[:, None] @ features)[:, 0]
-        products = differences @ differences.swapaxes(1, 2)
+        line[:, 0], line[:, 1] = 1, (step - past[:, 0]) / (past[:, 0] - past[:, 1])
+        missing = (aimed - (products @ line[:, :, None])[..., 0]) * exists
+        products *= exists[:, :, None] * exists[:, None]
         squares = np.einsum("pkk->pk", products)
         products = products + np.eye(self._order) * np.where(squares > 0, _RIDGE * squares, 1.0)[:, None]
-        corrections = np.linalg.solve(products, differences @ missing[:, :, None])[..., 0]
-        return line + corrections @ self._differences
+        return line + np.linalg.solve(products, missing[:, :, None])[..., 0]
 
 
 class _Run:
@@ -151,34 +154,81 @@ class _Run:
 
     def __init__(self, surrogate: Surrogate, count: int):
         self.surrogate = surrogate
-        size, rank = surrogate._psi.shape
-        self.used = np.zeros((count, size, rank))
-        self.moved = np.zeros((count, 1, rank))  # of the solver's state, against the recorded run
+        rank = surrogate._psi.shape[1]
+        self.moved = np.zeros((count, surrogate._program.num_latents, rank))  # of the state, against the recorded run
+        self.differences = np.zeros((count, surrogate._order, rank))  # newest full output, first difference, ...
 
-    def respond(self, step: int) -> np.ndarray:
-        """(plans, rank): the outputs of a full step."""
-        one = self.surrogate
-        return one._psi[step] + one._feedback[step] * (one._program.input_rows[step] @ self.moved)
+    def respond(self, step: int, some: np.ndarray) -> np.ndarray:
+        """(some plans, rank): the outputs of a full step."""
+        one, rank = self.surrogate, self.surrogate._ranks[step]
+        row = one._program.input_rows[step]
+        moved = row @ self.moved[some, : row.size, :rank]
+        return one._psi[step, :rank] + one._feedback[step, :rank] * moved
 
-    def aim(self, step: int, some: np.ndarray) -> np.ndarray:
-        """(some plans, rank): the outputs that bring the sample after the step back to the recorded one."""
-        matrix, target = self.surrogate._program.matrices[step], self.surrogate._psi[step]
+    def measure(self, step: int, some: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Products of the differences with each other, (some plans, order, order), and with the outputs that bring the
+        sample after the step back to the recorded one, (some plans, order)."""
+        matrix, rank = self.surrogate._program.matrices[step], self.surrogate._ranks[step]
+        differences, target = self.differences[some, :, :rank], self.surrogate._psi[None, step, :rank]
         if matrix[0, -1]:  # some solvers put an output into their history only
-            return target - (matrix[0, :-1] @ self.moved[some]) / matrix[0, -1]
-        return np.broadcast_to(target, (some.size, target.size))
+            row = matrix[0, :-1] / matrix[0, -1]
+            target = target - row @ self.moved[some, : row.size, :rank]
+        products = np.einsum("pkr,plr->pkl", differences, differences)  # faster than small products by BLAS
+        return products, (differences @ target[:, :, None])[..., 0]
 
-    def advance(self, step: int, output: np.ndarray) -> None:
-        """Goes on with these outputs."""
-        self.used[:, step] = output
-        change = (output - self.surrogate._psi[step])[:, None]
-        self.moved = self.surrogate._program.matrices[step] @ np.concatenate([self.moved, change], axis=1)
+    def predict(self, step: int, some: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """(some plans, rank): weighted sums of the differences."""
+        return (weights[:, None] @ self.differences[some, :, : self.surrogate._ranks[step]])[:, 0]
+
+    def advance(self, step: int, output: np.ndarray, ran: np.ndarray) -> None:
+        """Goes on with these outputs, of which some are those of full steps."""
+        matrix, (count, rank) = self.surrogate._program.matrices[step], output.shape
+        change = (output - self.surrogate._psi[step, :rank])[:, None]
+        state = np.concatenate([self.moved[:count, : matrix.shape[1] - 1, :rank], change], axis=1)
+        self.moved[:count, : len(matrix), :rank] = matrix @ state
+        fresh = output[ran]
+        for order in range(self.surrogate._order):
+            old = self.differences[ran, order, :rank]
+            self.differences[ran, order, :rank] = fresh
+            fresh = fresh - old
+
+
+def _find_partings(letters: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """An order of plans (plans, N), the step at which each parts from one before it, and which of the order that is.
+
+    A plan that is the same as another parts at the last step.
+    """
+    by_letters = np.lexsort(letters.T[::-1])
+    sorted_ = letters[by_letters]
+    differs = sorted_[1:] != sorted_[:-1]
+    differs[:, -1] = True
+    parting = np.concatenate([[0], differs.argmax(axis=1)])
+    parents, branch = np.zeros(len(letters), int), [0]
+    for plan in range(1, len(letters)):
+        while len(branch) > 1 and parting[branch[-1]] >= parting[plan]:
+            branch.pop()
+        parents[plan] = branch[-1]
+        branch.append(plan)
+    by_step = np.argsort(parting, kind="stable")
+    return by_letters[by_step], parting[by_step], np.argsort(by_step)[parents[by_step]]
+
+
+def _list_past(full: np.ndarray, order: int) -> np.ndarray:
+    """(plans, N, order): the last full steps before each step, newest first; -1 where there is none."""
+    count, steps = full.shape
+    newest = np.maximum.accumulate(np.where(full, np.arange(steps), -1), axis=1)
+    before = np.concatenate([np.full((count, 1), -1), newest], axis=1)  # of step i at i; of -1, which is nothing, at 0
+    found = [before[:, :-1]]
+    for _ in range(1, order):
+        found.append(np.where(found[-1] < 0, -1, np.take_along_axis(before, np.maximum(found[-1], 0), axis=1)))
+    return np.stack(found, axis=-1)
 
 
 def _factor(gram: np.ndarray) -> np.ndarray:
-    """(N, rank): vectors with these inner products."""
+    """(N, rank): vectors with these inner products; the first has one number that is not zero, the second two, ..."""
     values, vectors = np.linalg.eigh(gram)
     kept = values > values[-1] * _RANK
-    return vectors[:, kept] * np.sqrt(values[kept])
+    return np.linalg.qr((vectors[:, kept] * np.sqrt(values[kept])).T)[1].T
 
 
 def weigh_error(

@@ -24,6 +24,7 @@ from zeus_trt.runtime import Bundle
 from zeus_trt.runtime.pipelines.denoisers import find_denoisers
 from zeus_trt.runtime.pipelines.weights_digest import digest_weights
 from zeus_trt.runtime.request import check_run
+from zeus_trt.runtime.scheduler import name_solvers
 from zeus_trt.zeus_graph import Plan
 
 
@@ -55,6 +56,8 @@ def compare(
         ZeusError: An unknown backend, peer, metric, solver or predictor, and as ``open_model`` and ``open_subject``.
     """
     options = {name: value for name, value in options.items() if value is not None}
+    if "solvers" in options:
+        options["solvers"] = name_solvers(options["solvers"])
     if "prompts" in options:
         options["prompts"] = Path(options["prompts"])
     grid_options, measured, asked = split_options(options, Grid, MeasureOptions, ModelOptions)

@@ -24,6 +24,7 @@ def write_command(
         if option in ("inputs", "adapters"):
             words += [word for text in value for word in (f"--{option.removesuffix('s')}", text)]
         elif value is not None and value != defaults[option]:
-            text = ",".join(map(str, value)) if isinstance(value, list | tuple | range) else str(value)
+            several = value if isinstance(value, list | tuple | range) else [value]
+            text = ",".join(getattr(one, "__name__", str(one)) for one in several)
             words += [f"--{option.replace('_', '-')}", *([] if value is True else [text])]
     return shlex.join(words)

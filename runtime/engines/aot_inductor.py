@@ -71,6 +71,7 @@ class AotEngine(Engine):
                 f"expected a package for torch {torch.__version__} on {device}. Build it again."
             ) from error
         self._run: Any = CudaGraphs(self._call, device) if cuda_graph else self._call
+        self.prepares_shapes = cuda_graph
         self.info = EngineInfo(AOT_INDUCTOR, precision, device, profile, package.stat().st_size)
 
     @classmethod

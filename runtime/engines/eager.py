@@ -53,6 +53,7 @@ class EagerEngine(Engine):
         # One call at a time where calls share memory, or the compiler's state.
         self._lock = threading.Lock() if compile or cuda_graph else contextlib.nullcontext()
         self._run: Any = CudaGraphs(self._call, device, self._find_addresses) if cuda_graph else self._call
+        self.prepares_shapes = compile or cuda_graph
         size = sum(value.numel() * value.element_size() for value in weights)
         kind = weights[0].dtype if weights else next(iter(self._dtypes.values()))
         self.info = EngineInfo("eager", Precision.of(kind) or Precision.FP32, device, None, size)

@@ -52,6 +52,8 @@ class Engine(AbstractContextManager):
     """The precision by which it was asked for, behind its kind; empty for the bundle's first."""
     adapter: str = ""
     """Digest of the adapter in its weights; empty without one."""
+    prepares_shapes = False
+    """Whether it has work to do at new sizes of its inputs: it captures a graph, or compiles."""
     is_closed = False
     _callers: tuple[int, ...] = ()
     _dtypes: Mapping[str, torch.dtype]

@@ -100,6 +100,7 @@ class TensorRTEngine(Engine):
                 "host; expected none. Leave it out."
             )
         self._run: Any = CudaGraphs(self._enqueue, self.device) if cuda_graph else self._enqueue
+        self.prepares_shapes = cuda_graph
 
     @classmethod
     def open(

@@ -74,6 +74,7 @@ def join(reports: Sequence[Report]) -> Report:
         engine_seconds=sum(report.engine_seconds for report in reports),
         total_seconds=sum(report.total_seconds for report in reports),
         speedup_bound=max(report.speedup_bound for report in reports),
+        row_plans=(),
         drift=tuple(
             (begin + step, size) for begin, report in zip(begins, reports, strict=False) for step, size in report.drift
         ),

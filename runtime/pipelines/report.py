@@ -61,4 +61,5 @@ def make_report(run: PipelineRun, engine: Any) -> Report:
         total_seconds=run.total_seconds,
         speedup_bound=bound_speedup(run.steps, *seconds),
         reason=run.reason,
+        row_plans=run.row_plans,
     )

@@ -73,6 +73,11 @@ class PipelineRun:
         return self._done + (loop.plan.steps[: loop.index + (loop.stepped > 0)] if loop.plan else "")
 
     @property
+    def row_plans(self) -> tuple[str, ...]:
+        """What each row did, where a policy decides by row, in a run of one loop; else empty."""
+        return () if self._done or not self._loop.policies else getattr(self._loop.policies[0], "row_plans", ())
+
+    @property
     def letter(self) -> str:
         """The engine that the next call of a denoiser is for: ``F`` the full one, ``Q`` the quantized one."""
         plan, following = self._loop.plan, self._loop.index + (self._loop.stepped > 0)

@@ -68,6 +68,24 @@ def test_the_surrogates_error_is_that_of_the_predictor_it_writes(recorded, order
         assert fit.errors[place] == pytest.approx(weights @ products @ weights, rel=1e-3)
 
 
+@pytest.mark.parametrize("others", [0, 1])
+def test_plans_that_begin_alike_are_fitted_as_each_alone(recorded, others):
+    _, program, stats = recorded
+    generator = np.random.default_rng(0)
+    full = generator.random((12, STEPS)) < 0.5
+    full[:, [0, 1, -1]] = True
+    full[5:8, :10], full[8] = full[4, :10], full[0]
+    quantized = full & (generator.random(full.shape) < 0.3)
+    parts = program, np.stack([stats.products[0], stats.products[1]]), np.stack([stats.feedback, 0 * stats.feedback]), 3
+    surrogate = Surrogate(*parts, np.full(STEPS, 1e-3), [Surrogate(*parts)] * others)
+    together = surrogate.fit(full, quantized)
+    for place in range(len(full)):
+        alone = surrogate.fit(full[place : place + 1], quantized[place : place + 1])
+        assert together.errors[place] == pytest.approx(alone.errors[0], rel=1e-9)
+        assert np.array_equal(together.sources[place], alone.sources[0])
+        np.testing.assert_allclose(together.weights[place], alone.weights[0], atol=1e-8)
+
+
 def test_fitting_beats_the_line():
     workload = ToyWorkload()
     program, stats = workload.program(STEPS), record(workload, make_full_setting(workload, STEPS), range(4))

@@ -326,3 +326,13 @@ def test_peak_memory_sees_an_allocation():
     block = bytearray(64 << 20)
     assert peak_memory_mib() >= before + 60
     del block
+
+
+def test_the_bound_of_a_policy_counts_the_rows_of_its_calls(bundle):
+    subject = make_subject(bundle, eager=ToyEngine("eager"))
+    variants = make_variants(subject.workload, Grid(("eager",), ratios=(), steps=(30,), peers=Peer.parse("sada=3")))
+    (row,) = (row for row in compare(subject, variants, MeasureOptions(num_images=4, rounds=1)).rows if row.peer)
+    plans = subject.workload.run(variants[1].setting, range(4)).report.row_plans
+    work = sum(plan.count("F") for plan in plans) / 4
+    assert work < row.nfe, "rows skip at different steps"
+    assert (row.nfe_equivalent, row.speedup_bound) == (pytest.approx(work), pytest.approx(30 / work))

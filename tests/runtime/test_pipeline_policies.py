@@ -76,6 +76,7 @@ def test_a_pipeline_skips_what_a_session_skips(policy):
     for row in range(2):
         with accelerate(pipeline, policy=policy) as alone:
             torch.testing.assert_close(alone(noise[row : row + 1])[0], found[row], rtol=1e-5, atol=1e-5)
+        assert alone.report.row_plans == (fast.report.row_plans[row],) == (alone.report.plan,)
 
 
 @pytest.mark.parametrize("part", [slice(1), (slice(None), slice(None), slice(4))], ids=["rows", "height"])
@@ -106,3 +107,15 @@ def test_the_batcher_takes_policies():
         expected = session.generate(**one)
         assert torch.equal(result.latents, expected.latents)
         assert (result.report.plan, result.report.nfe) == (expected.report.plan, expected.report.nfe)
+
+
+def test_the_batcher_calls_the_engine_for_the_rows_that_need_it():
+    session = make_session()
+    asked = {"num_steps": STEPS, "noise": NOISE, "policy": "easycache=0.03"}
+    with Batcher(session, max_rows=4) as batcher:
+        result = batcher.submit(**asked).result(60)
+        rows = batcher.counters.rows
+    plans = result.report.row_plans
+    assert len(set(plans)) > 1
+    assert rows == sum(plan.count("F") for plan in plans) < 3 * result.report.nfe
+    assert torch.equal(result.latents, session.generate(**asked).latents)

@@ -2,15 +2,16 @@
 
 import math
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
 from diffusers import FlowMatchEulerDiscreteScheduler
-from toy_bundle import make_session
+from toy_bundle import TEXT, denoise, embed, make_session
 from toy_workload import curved
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime import draw_noise, run_steps
+from zeus_trt.runtime import Guidance, draw_noise, run_steps
 from zeus_trt.zeus_graph import DriftPolicy, Plan, Predictor
 from zeus_trt.zeus_graph.criteria import AdaptivePolicy, CriterionPolicy, EasyCachePolicy, SadaPolicy
 from zeus_trt.zeus_graph.noise_grid import measure_scheduler
@@ -163,3 +164,73 @@ def test_other_policies_are_refused(text):
 def test_infinite_drift_changes_nothing():
     steps, _ = run(partial(DriftPolicy, threshold=math.inf), NOISE)
     assert "".join(step.kind for step in steps) == str(Plan.uniform(COUNT, 3))
+
+
+class Counting:
+    """An engine of ``make_session`` that counts the rows of its calls."""
+
+    def __init__(self):
+        self.rows = []
+        self.denoise = denoise
+
+    def __call__(self, **inputs):
+        self.rows.append(len(inputs["sample"]))
+        return self.denoise(**inputs)
+
+
+UNLIKE = torch.cat([draw_noise((1, 4, 8, 8), [seed]) * size for seed, size in ((0, 1.0), (1, 0.3), (2, 3.0), (3, 1.0))])
+
+
+def run_unlike(rows=slice(None), engine=None, sequential=False, **settings):
+    """Four rows that skip at different steps, or some of them, with conditioning and guidance of each."""
+    session = make_session(TEXT, engine=engine)
+    text, negative = embed(5, batch=4)[rows], embed(6, batch=4)[rows]
+    guidance = Guidance(3.0, {"encoder_hidden_states": negative}, sequential=sequential)
+    settings = {"guidance": guidance, **settings}
+    return session.generate({"encoder_hidden_states": text}, num_steps=30, noise=UNLIKE[rows], **settings)
+
+
+@pytest.mark.parametrize("sequential", [False, True])
+@pytest.mark.parametrize("policy", ["drift=0.1", "adaptive=0.02", "easycache=0.03", "sada"])
+def test_a_call_has_the_rows_that_need_it(policy, sequential):
+    engine = Counting()
+    result = run_unlike(engine=engine, policy=policy, sequential=sequential)
+    report, plans = result.report, result.report.row_plans
+    counts = [sum(plan[step] == "F" for plan in plans) for step in range(30)]
+    assert {*counts} - {0, 4}, "rows that skip at different steps"
+    expected = [count for count in counts if count]
+    assert engine.rows == ([count for count in expected for _ in range(2)] if sequential else [2 * n for n in expected])
+    assert report.plan.count("F") == report.nfe == len(expected)
+    assert report.speedup_bound == pytest.approx(30 * 4 / sum(counts))
+    for row in range(4):
+        alone = run_unlike(slice(row, row + 1), policy=policy, sequential=sequential)
+        assert alone.report.row_plans == (plans[row],) == (alone.report.plan,)
+        torch.testing.assert_close(result.latents[row], alone.latents[0], rtol=1e-5, atol=1e-5)
+
+
+def test_an_engine_of_other_sizes_has_all_rows():
+    class Built(Counting):
+        """Built for batches of four and more."""
+
+        def __init__(self, **said):
+            super().__init__()
+            for name, value in said.items():
+                setattr(self, name, value)
+
+    least = SimpleNamespace(min=(4,), max=(8,))
+    info = SimpleNamespace(profile={"sample": least}, device=torch.device("cpu"))
+    for engine, sizes in ((Built(info=info), {4, 6, 8}), (Built(prepares_shapes=True), {8})):
+        result = run_unlike(engine=engine, policy="easycache=0.03")
+        assert {*engine.rows} == sizes
+        torch.testing.assert_close(result.latents, run_unlike(policy="easycache=0.03").latents, rtol=1e-5, atol=1e-5)
+
+
+def test_other_guidance_sees_all_rows():
+    engine = Counting()
+    wrap = Guidance(wrap=lambda denoiser: lambda **inputs: denoiser(**inputs))
+    run_unlike(engine=engine, policy="easycache=0.03", guidance=wrap)
+    assert {*engine.rows} == {4}
+
+
+def test_a_run_without_rows_says_none():
+    assert run_unlike(ratio=2).report.row_plans == ()

@@ -1,11 +1,9 @@
 """Predictors, policies, metrics and solvers of other packages: as objects, and by entry points."""
 
-import re
-import sys
-
 import pytest
 import torch
 from checkout import ROOT
+from outside_package import install_package, read_blocks
 from toy_bundle import make_session
 
 from zeus_trt.errors import ZeusError
@@ -17,14 +15,12 @@ from zeus_trt.runtime.scheduler import make_scheduler
 from zeus_trt.zeus_graph import OpenPolicy, Plan, Predictor, SamplingProgram, StaticPolicy, fold
 from zeus_trt.zeus_graph.policy_choice import read_policy
 
-PAGE = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
-
 
 @pytest.fixture(scope="module")
 def code():
     """The blocks of the page, run one after the other."""
     names = {}
-    for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
+    for block in read_blocks():
         exec(compile(block, "docs/rules.md", "exec"), names)
     return names
 
@@ -32,18 +28,7 @@ def code():
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     """An installed package with the page's entry points."""
-    blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    (tmp_path / "my_package.py").write_text("\n".join(blocks) + "\nnumber = 3\n")
-    points = re.search(r"```toml\n(.*?)```", PAGE, re.DOTALL).group(1)
-    points = re.sub(r'\[project.entry-points."(.*?)"\]', r"[\1]", points).replace('"', "")
-    info = tmp_path / "my_package-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 1.0\n")
-    points = points.replace("gentle =", "broken = my_package:number\nmissing = my_package:nothing\ngentle =")
-    (info / "entry_points.txt").write_text(points)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    yield
-    sys.modules.pop("my_package", None)
+    yield from install_package(tmp_path, monkeypatch)
 
 
 def test_the_page_says_what_the_blocks_print(code):
