@@ -15,7 +15,7 @@ from zeus_trt.export.timestep import find_timestep_scale
 from zeus_trt.runtime.bundle.tensor_spec import OUTPUT_NAME
 from zeus_trt.runtime.pipelines.answers import list_tensors
 from zeus_trt.runtime.pipelines.arguments import Arguments, flatten
-from zeus_trt.runtime.pipelines.rows import Rows, count_rows
+from zeus_trt.runtime.pipelines.rows import Rows, count_rows, has_tensor
 
 
 def run_pipeline(pipeline: Any, **arguments: Any) -> Any:
@@ -138,7 +138,7 @@ def find_rows(first: Sequence[Mapping[str, Any]]) -> Rows:
         if isinstance(value, list | tuple)
     }
     lists = {name: moving for name, moving in lengths.items() if len({*moving}) > 1}
-    tensors = [name for name in lists if isinstance(first[0][name][0], torch.Tensor)]
+    tensors = [name for name in lists if has_tensor(first[0][name])]
     rows = Rows(frozenset(lists))
     return take_one(rows, first, lists[tensors[0]]) if tensors else rows
 
