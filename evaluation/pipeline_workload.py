@@ -212,9 +212,15 @@ class PipelineWorkload(Workload):
         return self._schedules[num_steps, solver]
 
     def _scheduler(self, solver: str) -> Any:
-        own = self.pipeline.scheduler
-        config = {**own.config, "_class_name": type(own).__name__}
-        return own if solver == "default" else make_scheduler(config, solver)
+        own = getattr(self.pipeline, "scheduler", None)  # None where its loops have a scheduler each
+        if solver == "default":
+            return own
+        if own is None:
+            raise ZeusError(
+                f"solver: got {solver} for a {type(self.pipeline).__name__}, which has no one scheduler; expected "
+                "default. Leave it out."
+            )
+        return make_scheduler({**own.config, "_class_name": type(own).__name__}, solver)
 
     def _open(self, backend: str) -> Session:
         if self.bundle is None:
