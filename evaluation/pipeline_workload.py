@@ -212,15 +212,12 @@ class PipelineWorkload(Workload):
         return self._schedules[num_steps, solver]
 
     def _scheduler(self, solver: str) -> Any:
-        own = getattr(self.pipeline, "scheduler", None)  # None where its loops have a scheduler each
-        if solver == "default":
-            return own
-        if own is None:
+        if (own := getattr(self.pipeline, "scheduler", None)) is None:
             raise ZeusError(
-                f"solver: got {solver} for a {type(self.pipeline).__name__}, which has no one scheduler; expected "
-                "default. Leave it out."
+                f"pipeline: got a {type(self.pipeline).__name__} without a part named scheduler; expected one, "
+                "as its steps are compared. Accelerate it without a comparison."
             )
-        return make_scheduler({**own.config, "_class_name": type(own).__name__}, solver)
+        return own if solver == "default" else make_scheduler({**own.config, "_class_name": type(own).__name__}, solver)
 
     def _open(self, backend: str) -> Session:
         if self.bundle is None:

@@ -155,9 +155,7 @@ def runs(pipeline: Any, call: PipelineCall, setting: Mapping[str, Any]) -> bool:
     return True
 
 
-def share_pictures(
-    pipeline: Any, call: PipelineCall, base: Mapping[str, Any], more: Mapping[str, Any]
-) -> PipelineCall:
+def share_pictures(pipeline: Any, call: PipelineCall, base: Mapping[str, Any], more: Mapping[str, Any]) -> PipelineCall:
     """The call with one picture for all rows, where the pipeline takes a list of them for several of each row.
 
     Args:

@@ -7,6 +7,7 @@ from test_settings import make_pipeline
 from tiny_unets import tiny_unet
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.evaluation.pipeline_workload import PipelineWorkload
 from zeus_trt.export.capture import capture
 from zeus_trt.export.denoisers import watch
 from zeus_trt.export.pipeline_call import MissingArgument, PipelineCall
@@ -81,6 +82,8 @@ def test_a_scheduler_of_another_name_steps_too():
     assert twin.report.nfe < 8
     with pytest.raises(ZeusError, match="got a Decoder with decoder_scheduler; expected one named scheduler"):
         capture(pipeline, settings)
+    with pytest.raises(ZeusError, match="got a Decoder without a part named scheduler; expected one"):
+        PipelineWorkload(pipeline, ["a"]).program(8)
 
 
 class Store:
@@ -109,7 +112,10 @@ def test_networks_run_where_the_pipeline_reads_what_their_attention_keeps():
 def test_an_export_of_what_their_attention_keeps_is_refused():
     pipeline = make_pipeline(of_attention_maps)
     settings, _ = choose_settings(pipeline)
-    with torch.no_grad(), pytest.raises(ZeusError, match=r"Sketch that reads what its networks keep of each call.* without an engine"):
+    with (
+        torch.no_grad(),
+        pytest.raises(ZeusError, match=r"reads what its networks keep of each call.* without an engine"),
+    ):
         capture(pipeline, settings)
 
 
