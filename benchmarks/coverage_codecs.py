@@ -43,7 +43,7 @@ MODELS: Mapping[str, Any] = {
         block_out_channels=(8,), decoder_block_out_channels=(8,), layers_per_block=(1,),
             decoder_layers_per_block=(1, 1),
         spatio_temporal_scaling=(True,), decoder_spatio_temporal_scaling=(True,), decoder_inject_noise=(False, False),
-        downsample_type=("spatial",), upsample_residual=(False,), upsample_factor=(1,), patch_size=1),
+        downsample_type=("spatial",), upsample_residual=(False,), upsample_factor=(1,)),
     "AutoencoderKLHunyuanImage": dict(block_out_channels=(32, 32, 32, 32), spatial_compression_ratio=8,
         sample_size=64,
                                       latent_channels=LATENT, in_channels=3, out_channels=3),

@@ -212,9 +212,12 @@ class PipelineWorkload(Workload):
         return self._schedules[num_steps, solver]
 
     def _scheduler(self, solver: str) -> Any:
-        own = self.pipeline.scheduler
-        config = {**own.config, "_class_name": type(own).__name__}
-        return own if solver == "default" else make_scheduler(config, solver)
+        if (own := getattr(self.pipeline, "scheduler", None)) is None:
+            raise ZeusError(
+                f"pipeline: got a {type(self.pipeline).__name__} without a part named scheduler; expected one, "
+                "as its steps are compared. Accelerate it without a comparison."
+            )
+        return own if solver == "default" else make_scheduler({**own.config, "_class_name": type(own).__name__}, solver)
 
     def _open(self, backend: str) -> Session:
         if self.bundle is None:

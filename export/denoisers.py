@@ -99,6 +99,8 @@ class Watch(Probing):
     def __init__(self, pipeline: Any, disturbed: str | None = None, answers: bool = True):
         self._disturbed, self._answers = disturbed, answers
         self.called: list[str] = []
+        self.structures: dict[str, Any] = {}
+        """How the arguments of each one's first call nest, by name; of a list with an entry per row, the first one."""
         self.outputs: list[torch.Tensor] = []
         self._probes: dict[str, ShapeProbe] = {}
         self._in_loop, self._steps = False, 0
@@ -118,7 +120,9 @@ class Watch(Probing):
             self._probes[name] = ShapeProbe(module, seed=1 if name == self._disturbed else 0)
         if not self._answers and name != self._disturbed:
             return module(*args, **kwargs)
-        return self._probes[name](self.bind(module, *args, **kwargs))
+        arguments = self.bind(module, *args, **kwargs)
+        self.structures.setdefault(name, pytree.tree_structure(_take_entry(arguments)))
+        return self._probes[name](arguments)
 
     def step(self, scheduler: Any, own_step: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Steps, and notes what the solver is given; ends the run after a few steps."""
@@ -137,3 +141,10 @@ class Watch(Probing):
         """Begins the loop."""
         self._in_loop, self._steps = True, 0
         return own_schedule(*args, **kwargs)
+
+
+def _take_entry(value: Any) -> Any:
+    """Arguments with the first entry of each list in its place."""
+    if isinstance(value, dict):
+        return {key: _take_entry(part) for key, part in value.items()}
+    return value[0] if isinstance(value, list) and value else value

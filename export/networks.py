@@ -37,13 +37,16 @@ def is_beside(pipeline: Any, component: str, settings: Settings, answer: Any) ->
 def find_together(run: Run, answer: Any) -> tuple[str, ...]:
     """The latents of a denoiser that answers a prediction for each, such as pictures and sound; empty for one.
 
+    Some of them may stay as they are: a pipeline may keep the sound of a video that it changes.
+
     Args:
         run: The base run.
         answer: What the denoiser answered in it.
     """
     shapes = [tuple(leaf.shape) for leaf in pytree.tree_leaves(answer) if isinstance(leaf, torch.Tensor)]
-    names = tuple(name for name in run.arguments.tensors if run.changing.get(name) in shapes)
-    return names if len(names) > 1 and [run.changing[name] for name in names] == shapes else ()
+    sizes = {name: run.changing.get(name, tuple(tensor.shape)) for name, tensor in run.arguments.tensors.items()}
+    names = tuple(name for name, size in sizes.items() if size in shapes)
+    return names if len(names) > 1 and [sizes[name] for name in names] == shapes else ()
 
 
 def say_unsteppable(

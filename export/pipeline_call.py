@@ -21,6 +21,7 @@ from zeus_trt.export.arguments import (
     FORMS,
     MASK,
     MASK_VIDEO,
+    ONE,
     PICTURE,
     ROWS,
     VIDEO,
@@ -152,6 +153,30 @@ def runs(pipeline: Any, call: PipelineCall, setting: Mapping[str, Any]) -> bool:
     except Exception:  # pipelines, their parts and torch each raise their own
         return False
     return True
+
+
+def share_pictures(pipeline: Any, call: PipelineCall, base: Mapping[str, Any], more: Mapping[str, Any]) -> PipelineCall:
+    """The call with one picture for all rows, where the pipeline takes a list of them for several of each row.
+
+    Args:
+        pipeline: A diffusers pipeline; unchanged afterwards.
+        call: What it runs with.
+        base: The setting.
+        more: What asks for another row.
+    """
+    if call.form != ROWS or not call.is_sized_by_pictures or not more:
+        return call
+
+    def is_steady(call: PipelineCall) -> bool:
+        """Whether what one row is passed stays with more rows."""
+        try:
+            one, other = (watch(pipeline, partial(call, **{**base, **change})).structures for change in ({}, more))
+        except Exception:  # pipelines, their parts and torch each raise their own
+            return False
+        return one == other
+
+    shared = replace(call, form=ONE)
+    return call if is_steady(call) or not is_steady(shared) else shared
 
 
 def _vary_form(pipeline: Any, call: PipelineCall) -> Iterator[PipelineCall]:

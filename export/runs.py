@@ -9,13 +9,14 @@ import torch
 
 from zeus_trt.errors import ZeusError, say_cause
 from zeus_trt.export.axes import Slot
-from zeus_trt.export.recorder import Call, record_calls
+from zeus_trt.export.recorder import Call, list_modules, record_calls
 from zeus_trt.export.shape_probe import ShapeProbe
 from zeus_trt.export.timestep import find_timestep_scale
 from zeus_trt.runtime.bundle.tensor_spec import OUTPUT_NAME
 from zeus_trt.runtime.pipelines.answers import list_tensors
 from zeus_trt.runtime.pipelines.arguments import Arguments, flatten
-from zeus_trt.runtime.pipelines.rows import Rows, count_rows
+from zeus_trt.runtime.pipelines.rows import Rows, count_rows, has_tensor
+from zeus_trt.runtime.pipelines.side_effects import find_readers
 
 
 def run_pipeline(pipeline: Any, **arguments: Any) -> Any:
@@ -85,11 +86,20 @@ def record(
     """Runs the pipeline at ``settings.base`` with ``change``, a probe in the place of its denoiser.
 
     Raises:
-        ZeusError: A setting that the pipeline refuses.
+        ZeusError: A setting that the pipeline refuses, or a pipeline that reads more of its networks than they answer.
     """
     setting = {**settings.base, **(change or {})}
-    with say_failure(setting):
-        return record_calls(pipeline, component, lambda proxy: settings.run(proxy, **setting), probe=probe)
+    before = find_readers(list_modules(pipeline).values())
+    try:
+        with say_failure(setting):
+            return record_calls(pipeline, component, lambda proxy: settings.run(proxy, **setting), probe=probe)
+    except ZeusError as error:
+        if find_readers(list_modules(pipeline).values()).keys() <= before.keys():
+            raise
+        raise ZeusError(
+            f"pipeline: got a {type(pipeline).__name__} that reads what its networks keep of each call, such as "
+            "attention maps; expected one that reads their output only. Run it without an engine."
+        ) from error
 
 
 def summarize(calls: Sequence[Call], rows: Rows, network: "Network | None" = None) -> Run:
@@ -138,7 +148,7 @@ def find_rows(first: Sequence[Mapping[str, Any]]) -> Rows:
         if isinstance(value, list | tuple)
     }
     lists = {name: moving for name, moving in lengths.items() if len({*moving}) > 1}
-    tensors = [name for name in lists if isinstance(first[0][name][0], torch.Tensor)]
+    tensors = [name for name in lists if has_tensor(first[0][name])]
     rows = Rows(frozenset(lists))
     return take_one(rows, first, lists[tensors[0]]) if tensors else rows
 

@@ -18,6 +18,7 @@ from zeus_trt.export.pipeline_call import (
     PipelineCall,
     find_call,
     runs,
+    share_pictures,
 )
 from zeus_trt.export.recorder import check_pipeline
 from zeus_trt.export.runs import Settings
@@ -168,7 +169,8 @@ def _choose_rows(
     failure = None
     for rows in _list_rows(pipeline, takes, given):
         try:
-            return rows, find_call(pipeline, {**fixed, **rows[0]}, given)
+            base = {**fixed, **rows[0]}
+            return rows, share_pictures(pipeline, find_call(pipeline, base, given), base, rows[1])
         except MissingArgument as error:
             failure = error  # the last asks for the least
     assert failure is not None

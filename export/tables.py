@@ -70,8 +70,16 @@ def _list_written(program: torch.export.ExportedProgram) -> set[Node]:
     while below:
         if isinstance(node := below.pop(), Node) and node not in found:
             found.add(node)
-            below += node.all_input_nodes
+            below += node.all_input_nodes if _may_share(node.target) else []
     return found
+
+
+def _may_share(target: Any) -> bool:
+    """Whether an operator's result may be a view of what it takes: torch has others say so in their schema."""
+    if not isinstance(target, torch._ops.OpOverload):
+        return True
+    is_composite = target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+    return is_composite or any(result.alias_info for result in target._schema.returns)
 
 
 def _store(program: torch.export.ExportedProgram, node: Node, value: torch.Tensor) -> None:

@@ -19,14 +19,17 @@ class Arguments:
 
     Args:
         leaves: By name, in the order of the ``forward`` signature: tensors, numbers, strings and None. A leaf of a
-            dict has its key for a name (``text_embeds``), one of a sequence its place (``image_rotary_emb.0``).
+            dict has its key for a name (``text_embeds``), one of a sequence its place (``image_rotary_emb.0``). A
+            complex tensor is real here, its parts along a last axis of 2.
         paths: Where each leaf goes, by name, such as ``added_cond_kwargs.text_embeds``.
         structure: How the leaves nest.
+        pairs: Names of the leaves that are complex in the call.
     """
 
     leaves: Mapping[str, Any]
     paths: Mapping[str, str]
     structure: Any
+    pairs: frozenset[str] = frozenset()
 
     @property
     def tensors(self) -> dict[str, torch.Tensor]:
@@ -40,7 +43,8 @@ class Arguments:
 
     def nest(self, leaves: Mapping[str, Any]) -> dict[str, Any]:
         """Keyword arguments of ``forward`` with other leaves in the same places."""
-        return pytree.tree_unflatten([leaves[name] for name in self.leaves], self.structure)
+        nested = [_join_parts(leaves[name]) if name in self.pairs else leaves[name] for name in self.leaves]
+        return pytree.tree_unflatten(nested, self.structure)
 
 
 def is_modular(pipeline: Any) -> bool:
@@ -84,7 +88,14 @@ def flatten(arguments: Mapping[str, Any]) -> Arguments:
                 f"{paths[name]}: got a {type(leaf).__name__}; expected a tensor, number, string or None in the call "
                 "of the denoiser. Run the pipeline without it."
             )
-    return Arguments(leaves, paths, structure)
+    pairs = frozenset(name for name, leaf in leaves.items() if isinstance(leaf, torch.Tensor) and leaf.is_complex())
+    leaves |= {name: torch.view_as_real(leaves[name].resolve_conj()) for name in pairs}
+    return Arguments(leaves, paths, structure, pairs)
+
+
+def _join_parts(leaf: torch.Tensor) -> torch.Tensor:
+    """A complex tensor of its parts, which no half can be."""
+    return torch.view_as_complex((leaf if leaf.dtype == torch.float64 else leaf.float()).contiguous())
 
 
 def _to_keys(path: Iterable[Any]) -> tuple[Any, ...]:

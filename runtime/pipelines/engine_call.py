@@ -24,7 +24,7 @@ from zeus_trt.runtime.pipelines.arguments import Arguments, bind
 from zeus_trt.runtime.pipelines.call_sizes import CallSizes
 from zeus_trt.runtime.pipelines.masks import fill_masks
 from zeus_trt.runtime.pipelines.module_state import read_adapters, read_state
-from zeus_trt.runtime.pipelines.rows import Rows, count_rows, read_prediction
+from zeus_trt.runtime.pipelines.rows import Rows, read_prediction
 from zeus_trt.runtime.pipelines.side_effects import find_kept, find_new, unwrap
 from zeus_trt.runtime.pipelines.weights_digest import digest_weights, may_digest
 from zeus_trt.zeus_graph import json_file
@@ -85,13 +85,13 @@ class EngineCall:
         """
         arguments = bind(self._signature, None, *args, **kwargs)
         latents, rows = self._manifest.latents.name, Rows.of(self._manifest, arguments)
-        count = count_rows(arguments.get(latents)) if rows.is_one else 1
+        count = rows.count(latents, arguments) if rows.is_one else 1
         output = torch.cat([self._answer(rows.flatten(arguments, row)) for row in range(count)])
         if layout := self._manifest.layout:
             return layout.split(output, self._sizes.measured, self._manifest.symbols)
         if self._manifest.is_bare:
             return output
-        return self._output([*output.unbind(0)] if latents in rows.lists else output)
+        return self._output([*output.unbind(0)] if rows.find_list(latents) else output)
 
     def _answer(self, found: Arguments) -> torch.Tensor:
         """The denoiser's output for arguments as the graph takes them."""
@@ -116,8 +116,10 @@ class EngineCall:
                 "only: run this pipeline without it."
             )
         inputs = {spec.name: torch.as_tensor(found.leaves[spec.name]) for spec in specs}
-        inputs[specs[1].name] = spread_rows(inputs[specs[1].name], len(inputs[specs[0].name]))
         latents = inputs[specs[0].name]
+        for spec in specs[1:]:  # a network reads one row for all of its rows
+            if spec.role == "timestep" or spec.axes[:1] == specs[0].axes[:1]:
+                inputs[spec.name] = spread_rows(inputs[spec.name], len(latents))
         inputs = self._leave(inputs)
         self._sizes.check(inputs)
         output = self._engine(**inputs).to(latents.device, latents.dtype)

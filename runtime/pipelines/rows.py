@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.bundle.manifest import Manifest
@@ -16,7 +17,7 @@ class Rows:
     """What a graph takes of the rows of a call.
 
     Args:
-        lists: Names of the arguments that are lists with an entry per row: tensors, or plain values.
+        lists: Names of the arguments that are lists with an entry per row: tensors, lists of tensors, or plain values.
         tensors: Names of the leaves whose first axis counts the rows; they are used where the graph takes one row.
         is_one: Whether the graph takes one row only.
     """
@@ -33,7 +34,7 @@ class Rows:
         lists = (name for name, value in arguments.items() if isinstance(value, list | tuple) and value)
         found = frozenset(name for name in lists if name in inputs or _has_one_entry(name, arguments[name], known))
         is_one = manifest.latents.axes[:1] == (1,)
-        count = count_rows(arguments.get(manifest.latents.name))
+        count = cls(found).count(manifest.latents.name, arguments)
         leaves = flatten({name: value for name, value in arguments.items() if name not in found}).tensors
         tensors = frozenset(
             name
@@ -44,6 +45,8 @@ class Rows:
 
     def flatten(self, arguments: Mapping[str, Any], row: int = 0) -> Arguments:
         """The arguments as the graph takes them: a list of tensors is one tensor with a row, other lists one entry.
+
+        A tensor in a list in such an entry gets a first axis of one row.
 
         Args:
             arguments: Of a call, by name.
@@ -57,6 +60,9 @@ class Rows:
             entry = taken[name][row]
             if isinstance(entry, torch.Tensor):
                 taken[name] = entry[None]
+                continue
+            if has_tensor(entry):
+                taken[name] = [pytree.tree_map_only(torch.Tensor, lambda tensor: tensor[None], entry)]
                 continue
             if not self.is_one and any(other != entry for other in taken[name]):
                 raise ZeusError(
@@ -72,10 +78,20 @@ class Rows:
 
     def restore(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of ``forward`` for what ``flatten`` made, with lists of tensors again."""
-        return {
-            name: [*value.unbind(0)] if name in self.lists and isinstance(value, torch.Tensor) else value
-            for name, value in arguments.items()
-        }
+        return {name: _restore(value) if name in self.lists else value for name, value in arguments.items()}
+
+    def count(self, name: str, arguments: Mapping[str, Any]) -> int:
+        """The rows of a call whose latents are the leaf ``name``, which may be in a list with an entry per row."""
+        return count_rows(arguments.get(self.find_list(name) or name))
+
+    def find_list(self, name: str) -> str | None:
+        """The list with an entry per row that a leaf is of; None if it is of none."""
+        return next((each for each in self.lists if name == each or name.startswith(f"{each}.")), None)
+
+
+def has_tensor(value: Any) -> bool:
+    """Whether a value is a tensor, or holds one."""
+    return any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(value))
 
 
 def count_rows(value: Any) -> int:
@@ -87,6 +103,12 @@ def read_prediction(answer: Any) -> torch.Tensor:
     """A denoiser's prediction: its answer, or the first part of that, which may be a list with a tensor per row."""
     output = answer if isinstance(answer, torch.Tensor) else answer[0]
     return torch.stack([*output]) if isinstance(output, list | tuple) else output
+
+
+def _restore(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return [*value.unbind(0)]
+    return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.squeeze(0), value)
 
 
 def _has_one_entry(name: str, entries: Sequence[Any], known: set[str]) -> bool:

@@ -7,6 +7,7 @@ from test_settings import make_pipeline
 from tiny_unets import tiny_unet
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.evaluation.pipeline_workload import PipelineWorkload
 from zeus_trt.export.capture import capture
 from zeus_trt.export.denoisers import watch
 from zeus_trt.export.pipeline_call import MissingArgument, PipelineCall
@@ -81,6 +82,8 @@ def test_a_scheduler_of_another_name_steps_too():
     assert twin.report.nfe < 8
     with pytest.raises(ZeusError, match="got a Decoder with decoder_scheduler; expected one named scheduler"):
         capture(pipeline, settings)
+    with pytest.raises(ZeusError, match="got a Decoder without a part named scheduler; expected one"):
+        PipelineWorkload(pipeline, ["a"]).program(8)
 
 
 class Store:
@@ -104,6 +107,31 @@ def of_attention_maps(self, prompt, height=64, width=64, num_inference_steps=3):
 def test_networks_run_where_the_pipeline_reads_what_their_attention_keeps():
     settings, _ = choose_settings(make_pipeline(of_attention_maps))
     assert len(settings.base["prompt"]) == 2
+
+
+def test_an_export_of_what_their_attention_keeps_is_refused():
+    pipeline = make_pipeline(of_attention_maps)
+    settings, _ = choose_settings(pipeline)
+    with (
+        torch.no_grad(),
+        pytest.raises(ZeusError, match=r"reads what its networks keep of each call.* without an engine"),
+    ):
+        capture(pipeline, settings)
+
+
+def of_reference_pictures(self, prompt, image, height=64, width=64, num_inference_steps=3):
+    pictures = image if isinstance(image, list) else [image]
+    self.scheduler.set_timesteps(num_inference_steps)
+    latents = torch.randn(len(prompt), 4, height // 8, width // 8)
+    for time in self.scheduler.timesteps:
+        shapes = {"shapes": [[picture.size for picture in pictures]] * len(prompt)}
+        noise = self.unet(latents, time, torch.ones(len(prompt), 7, 16), cross_attention_kwargs=shapes)[0]
+        latents = self.scheduler.step(noise, time, latents).prev_sample
+    return (latents,)
+
+
+def test_rows_share_a_picture_where_a_list_is_one_of_references_of_each_row():
+    assert choose_settings(make_pipeline(of_reference_pictures))[0].run.form == "one"
 
 
 class Guided:

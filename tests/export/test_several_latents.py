@@ -37,6 +37,13 @@ def test_latents_belong_together_where_each_has_an_output(shapes):
     assert found == (("video", "sound") if shapes == [(2, 5), (2, 7)] else ())
 
 
+def test_latents_that_the_pipeline_keeps_belong_to_those_that_it_changes():
+    leaves = {"video": torch.zeros(2, 5), "sound": torch.zeros(2, 7), "sigma": torch.zeros(2)}  # as LTX2's HDR
+    moved = {"video": (2, 5), "sigma": (2,)}
+    base = Run(flatten(leaves), {}, moved, dict.fromkeys(moved), 1, leaves)
+    assert find_together(base, (torch.zeros(2, 5), torch.zeros(2, 7))) == ("video", "sound")
+
+
 def test_tokens_are_no_latents():
     leaves = {"input_ids": torch.zeros(2, 5, dtype=torch.int64), "sigma": torch.zeros(2)}
     base = Run(flatten(leaves), {}, {"input_ids": (2, 5), "sigma": (2,)}, {"input_ids": None, "sigma": 1.0}, 1, leaves)

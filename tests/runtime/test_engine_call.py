@@ -202,6 +202,16 @@ def test_rows_that_disagree_are_refused(checked):
         checked(*give()[:2], torch.ones(3, 7, 8))
 
 
+def test_one_row_serves_all_rows():
+    def engine(**inputs):
+        assert inputs["encoder_hidden_states"].shape == (2, 7, 8)
+        return inputs["sample"] * inputs["encoder_hidden_states"].mean()
+
+    sample, timestep, text = give()
+    answer = EngineCall(engine, make_manifest(), Net)(sample, timestep, 3 * text[:1])  # as LongCat's unguided branch
+    assert torch.equal(answer[0], 3 * sample)
+
+
 def test_the_state_of_a_module_reads_few_numbers():
     net = torch.nn.Sequential(*(torch.nn.Linear(300, 300) for _ in range(20)))
     state = read_state(net)
