@@ -12,7 +12,7 @@ from zeus_trt.calibration.mixed_search import search_mixed
 from zeus_trt.calibration.objective import average
 from zeus_trt.calibration.prediction import predict_psnr
 from zeus_trt.calibration.record import record
-from zeus_trt.calibration.search import list_uniform, search
+from zeus_trt.calibration.search import interleave, list_uniform, search
 from zeus_trt.calibration.shrinkage import is_known, shrink
 from zeus_trt.calibration.trajectory_stats import TrajectoryStats
 from zeus_trt.errors import ZeusError
@@ -219,7 +219,7 @@ class Task:
         if self.quantized_cost is None:
             return found
         mixed = search_mixed(program, own, budget, self.quantized_cost, seed=self.seed)
-        return tuple(plan for pair in zip(mixed, found, strict=False) for plan in pair)  # those of one engine stay
+        return interleave(mixed, found)  # those of one engine stay
 
     def _search_cheaper(self, stats: Sequence[TrajectoryStats], nfe: int, count: int) -> tuple[Plan, ...]:
         """So many plans of one and two full steps less, half of them each."""

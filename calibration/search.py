@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 import numpy as np
 
@@ -74,8 +75,13 @@ def search(
             optima[full.tobytes()] = (error, full)
         best = sorted(optima.values(), key=lambda one: (one[0], one[1].tobytes()))
         found.append([surrogate.fit(full[None]).plan(0) for _, full in best])
-    longest = max(len(candidates) for candidates in found)
-    return tuple(candidates[k] for k in range(longest) for candidates in found if k < len(candidates))
+    return interleave(*found)
+
+
+def interleave(*lists: Sequence[Plan]) -> tuple[Plan, ...]:
+    """The plans of several lists in turn, all of them."""
+    turns = zip_longest(*lists)
+    return tuple(plan for turn in turns for plan in turn if plan is not None)
 
 
 def list_uniform(num_evaluations: int, nfe: int) -> tuple[Plan, ...]:

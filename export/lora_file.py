@@ -74,6 +74,8 @@ def _read(manifest: Manifest, kind: Any, file: Path, name: str) -> tuple[Any, st
 def _check_file(file: Path) -> None:
     from safetensors import SafetensorError, safe_open
 
+    if not file.is_file():
+        raise ZeusError(f"adapter: got {file}; expected a .safetensors file that exists. Check the path.")
     try:
         with safe_open(file, "pt") as opened:
             keys = list(opened.keys())

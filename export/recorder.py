@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from zeus_trt.errors import ZeusError
 from zeus_trt.export.shape_probe import ShapeProbe
 from zeus_trt.runtime.pipelines.arguments import bind, is_modular
-from zeus_trt.runtime.pipelines.denoisers import check_single, find_denoisers, has_scheduler, list_parts
+from zeus_trt.runtime.pipelines.denoisers import check_loaded, check_single, find_denoisers, list_parts
 from zeus_trt.runtime.pipelines.proxy import Proxy
 from zeus_trt.runtime.pipelines.side_effects import unwrap
 from zeus_trt.runtime.pipelines.stand_in import is_scheduler, is_stand_in
@@ -225,17 +225,13 @@ def check_pipeline(pipeline: Any) -> None:
     """Refuses anything but a plain diffusers pipeline with a loop.
 
     Raises:
-        ZeusError: It has no scheduler, is made of other pipelines, or is accelerated.
+        ZeusError: It lacks a scheduler or a denoiser, is made of other pipelines, or is accelerated.
     """
     kind = type(pipeline).__name__
     if is_stand_in(pipeline):
         raise ZeusError(f"pipeline: got a {kind} that is accelerated; expected what it was made of. Export that.")
     check_single(pipeline, "Export")
-    if not has_scheduler(pipeline):
-        raise ZeusError(
-            f"pipeline: got a {kind}; expected a diffusers pipeline with a scheduler. "
-            "Load one with DiffusionPipeline.from_pretrained()."
-        )
+    check_loaded(pipeline)
 
 
 def check_solver(pipeline: Any) -> None:

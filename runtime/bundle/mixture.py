@@ -127,7 +127,9 @@ def _read_scale(choice: str, text: str) -> float:
 
 
 def _refuse(choice: Any) -> ZeusError:
+    pairs = choice.items() if isinstance(choice, Mapping) else ()
+    got = ", ".join(f"{show(name)} at {show(scale)}" for name, scale in pairs) or show(choice)
     return ZeusError(
-        f"adapter: got {show(choice)}; expected a name, or names with scales that are not 0, such as "
+        f"adapter: got {got}; expected a name, or names with scales that are not 0, such as "
         "ink:0.6,style:0.4. Change it."
     )

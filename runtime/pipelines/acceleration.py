@@ -17,6 +17,7 @@ from zeus_trt.runtime.pipelines.answers import list_tensors
 from zeus_trt.runtime.pipelines.arguments import bind
 from zeus_trt.runtime.pipelines.combined import combine, refuse_for_parts
 from zeus_trt.runtime.pipelines.denoisers import (
+    check_loaded,
     check_single,
     find_denoisers,
     has_scheduler,
@@ -98,18 +99,14 @@ def accelerate(
         asked |= {"ratio": ratio, "on_step": on_step, "on_call": on_call}
         return combine(pipeline, {name: accelerate(part, **asked) for name, part in looped.items()})
     check_single(pipeline, "Accelerate")
-    has_modules = any(isinstance(part, torch.nn.Module) for part in parts.values())
-    if not has_modules or not has_scheduler(pipeline):
-        raise ZeusError(
-            f"pipeline: got a {type(pipeline).__name__} with {', '.join(parts) or 'no components'}; "
-            "expected a diffusers pipeline with a scheduler and a denoiser. Accelerate a pipeline that has them."
-        )
+    check_loaded(pipeline)
     expect("predictor", asked.get("predictor"), (str, Predictor, Callable, type(None)), "a name or a Predictor")
     drift_threshold, policy = asked.pop("drift_threshold", None), asked.pop("policy", None)
     expect("engine", engine, (Session, str, Path, Bundle, type(None)), "a bundle or a Session")
     if (adapter := asked.pop("adapter", None)) is not None:
         engine = choose_adapter(engine, adapter)
-    adds_adapter = asked.pop("adds_adapter", False)
+    if (adds_adapter := asked.pop("adds_adapter", False)) and engine is None:
+        raise ZeusError("adds_adapter: got it beside no engine; expected one that has an adapter. Give that as engine.")
     check_threshold(drift_threshold)
     if scheduler is not None and not is_scheduler(scheduler):
         raise ZeusError(f"scheduler: got {scheduler!r}; expected a diffusers scheduler. Make one of its config.")

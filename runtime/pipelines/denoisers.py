@@ -56,6 +56,24 @@ def check_single(pipeline: Any, verb: str) -> None:
         )
 
 
+def check_loaded(pipeline: Any) -> None:
+    """Refuses a pipeline without a scheduler or without a module.
+
+    Raises:
+        ZeusError: It lacks one, as a modular pipeline does before it loads its components.
+    """
+    parts = {name: part for name, part in list_parts(pipeline).items() if part is not None}
+    has_module = any(isinstance(part, torch.nn.Module) for part in parts.values())
+    if has_module and has_scheduler(pipeline):
+        return
+    loads = "Call its load_components() first."
+    advice = loads if is_modular(pipeline) else "Load one with DiffusionPipeline.from_pretrained()."
+    raise ZeusError(
+        f"pipeline: got a {type(pipeline).__name__} with {', '.join(parts) or 'no components'}; expected a diffusers "
+        f"pipeline with a scheduler and a denoiser. {advice}"
+    )
+
+
 def list_pipelines(pipeline: Any) -> dict[str, Any]:
     """The whole pipelines that a pipeline is made of, by name."""
     return {

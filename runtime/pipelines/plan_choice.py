@@ -1,9 +1,11 @@
 """Which plan a pipeline's run gets: the one that is asked for, or a calibrated one of its engine's bundle."""
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from zeus_trt.errors import ZeusError
 from zeus_trt.runtime.guidance import Guidance
 from zeus_trt.runtime.menu import Aim, Offer, check_floor
 from zeus_trt.runtime.session import Session
@@ -35,8 +37,14 @@ class PlanChoice:
         """Reads the arguments of ``accelerate`` that say a plan; an aim beside a plan changes nothing.
 
         Raises:
-            ZeusError: A wrong plan, or ``min_psnr`` beside one.
+            ZeusError: A wrong plan, an unknown argument, or ``min_psnr`` beside a plan.
         """
+        known = inspect.signature(choose_plan).parameters
+        if unknown := asked.keys() - known:
+            raise ZeusError(
+                f"accelerate: got the argument {min(unknown)}; expected ones that it takes, such as "
+                f"{', '.join(known)}. Leave it out."
+            )
         planner = choose_plan(**asked)
         says_plan = any(value is not None for value in asked.values())
         check_floor(min_psnr, says_plan)

@@ -139,10 +139,10 @@ class Proxy:
         theirs = vars(self._pipeline)
 
         def assign(proxy: Any, name: str, value: Any) -> None:
-            if name in theirs and value is self._show(name):
-                return
             present = self._given[name].part if name in self._given else theirs.get(name)
             if self._is_part(name, value, present):
+                if name in theirs and value is self._show(name):
+                    return
                 self.check_part(name, value, present)
                 self._given[name] = _Given(value, theirs.get(name))
                 self._shown.pop(name, None)

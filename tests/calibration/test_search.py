@@ -19,7 +19,7 @@ from toy_workload import ToyWorkload
 from zeus_trt.calibration.bench import Bench
 from zeus_trt.calibration.prediction import predict_psnr
 from zeus_trt.calibration.record import record
-from zeus_trt.calibration.search import list_uniform, search
+from zeus_trt.calibration.search import interleave, list_uniform, search
 from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.workload import make_full_setting
 from zeus_trt.zeus_graph import Plan, Predictor, fold
@@ -137,6 +137,11 @@ def test_all_full_is_a_plan(recorded):
     assert str(search(program, stats, STEPS)[0]) == "F" * STEPS
     for nfe in (3, 4, STEPS - 1):
         assert search(program, stats, nfe)[0].nfe == nfe
+
+
+def test_lists_of_candidates_are_taken_in_turn_to_the_end_of_the_longest():
+    first, second, third, other = (Plan.spread(STEPS, nfe) for nfe in (5, 6, 7, 8))
+    assert interleave((first, second, third), (other,)) == (first, other, second, third)
 
 
 @pytest.mark.parametrize("nfe", [-1, 0, 2, STEPS + 1])

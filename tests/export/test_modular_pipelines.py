@@ -17,6 +17,7 @@ import zeus_trt
 from zeus_trt.cli import main
 from zeus_trt.errors import ZeusError
 from zeus_trt.evaluation.pipeline_workload import PipelineWorkload
+from zeus_trt.export.recorder import check_pipeline
 from zeus_trt.open_model import open_model
 from zeus_trt.pipeline_model import PipelineModel
 from zeus_trt.zeus_graph import choose_plan
@@ -119,6 +120,12 @@ def test_a_state_that_is_given_goes_on(pipeline):
     state = run(pipeline, output=None)
     with zeus_trt.accelerate(pipeline, 0) as twin:
         assert torch.equal(run(twin, output=None, state=state).get("latents"), state.get("latents"))
+
+
+@pytest.mark.parametrize("use", [zeus_trt.accelerate, check_pipeline])
+def test_one_that_has_not_loaded_its_components_says_so(use):
+    with pytest.raises(ZeusError, match=r"with a scheduler and a denoiser. Call its load_components\(\) first"):
+        use(Step().init_pipeline())
 
 
 def test_a_service_of_many_runs_at_a_time_says_that_it_takes_none(pipeline):

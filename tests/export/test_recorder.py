@@ -215,7 +215,7 @@ def test_two_denoisers_need_a_name():
 def test_wrong_components_are_refused(sd):
     with pytest.raises(ZeusError, match="component: got transformer; expected one of unet"):
         capture(sd, SD.settings, "transformer")
-    with pytest.raises(ZeusError, match="got a dict; expected a diffusers pipeline"):
+    with pytest.raises(ZeusError, match="got a dict with no components; expected a diffusers pipeline"):
         capture({}, SD.settings, "unet")
     inpaint = FAMILIES["inpaint"].make()
     with pytest.raises(ZeusError, match="component: got safety_checker"):

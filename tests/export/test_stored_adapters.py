@@ -202,3 +202,9 @@ def test_a_file_that_does_not_fit_is_refused_and_leaves_nothing(change, message,
         add_adapter(bundle, file, "other")
     assert Bundle.open(bundle.path).manifest.to_json() == before
     assert not [path for path in bundle.path.iterdir() if path.name.startswith(".")]
+
+
+def test_a_file_that_does_not_exist_and_a_folder_are_named(bundle, tmp_path):
+    for file in (tmp_path / "none.safetensors", tmp_path):
+        with pytest.raises(ZeusError, match=r"expected a .safetensors file that exists. Check the path"):
+            add_adapter(bundle, file, "other")

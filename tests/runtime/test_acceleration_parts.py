@@ -213,6 +213,26 @@ def test_what_a_run_assigns_is_the_twins_and_what_is_set_between_runs_is_shared(
         assert not hasattr(fast.my_net, "note")
 
 
+class Scaled(Loop):
+    """Keeps an argument for its steps, as pipelines keep the scale of guidance, and says what it reads in the end."""
+
+    def __call__(self, scale=2.0, meanwhile=None):
+        self._scale = scale
+        if meanwhile:
+            meanwhile()
+        super().__call__()
+        return self._scale
+
+
+def test_a_run_reads_its_own_arguments_whatever_the_run_before_and_the_pipeline_have():
+    pipeline = Scaled(Net(), diffusers.DDIMScheduler(clip_sample=False))
+    with accelerate(pipeline) as fast:
+        assert pipeline() == fast() == 2.0
+        assert fast(3.0) == 3.0
+        assert fast() == 2.0  # the pipeline has this very number
+        assert fast(meanwhile=lambda: pipeline(4.0)) == 2.0
+
+
 @pytest.mark.parametrize("how", ["itself", "copied", "from its config and given back"])
 def test_a_scheduler_keeps_its_class_and_is_counted(how):
     class Copying(Loop):

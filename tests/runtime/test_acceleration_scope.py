@@ -237,6 +237,8 @@ def test_a_session_of_a_bundle_that_is_refused_is_closed(bundle, monkeypatch):
         ({"scheduler": diffusers.DDIMScheduler}, "scheduler: got .*; expected a diffusers scheduler"),
         ({"predictor": 3}, "predictor: got int"),
         ({"engine": 3}, "engine: got int"),
+        ({"adaptor": "ink"}, "accelerate: got the argument adaptor; expected"),
+        ({"adds_adapter": True}, "adds_adapter: got it beside no engine"),
         *(({"drift_threshold": wrong}, "drift_threshold: got") for wrong in ("a", -1, 0, float("nan"), True)),
     ],
 )

@@ -64,6 +64,11 @@ def test_a_choice_that_says_nothing_is_refused(bundle, choice):
         bundle.with_adapter(choice)
 
 
+def test_a_mapping_is_named_by_what_it_holds(bundle):
+    with pytest.raises(ZeusError, match="adapter: got 'ink' at 0, 'style' at 'x'; expected"):
+        bundle.with_adapter({"ink": 0, "style": "x"})
+
+
 def test_changes_of_other_sizes_do_not_add(bundle):
     place = place_of("style")
     save_file({"scale.delta": torch.ones(3)}, bundle.path / place / FACTORS)
