@@ -1,6 +1,7 @@
 """How commands end: JSON alone on stdout, exit codes, signals, and what is said of faults."""
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -254,6 +255,17 @@ def test_quiet_says_nothing_and_verbose_why(bundle, tmp_path):
     assert call(*words, "-q").stderr == call("-q", *words).stderr == ""
     assert "calls in" in call(*words).stderr
     assert "runs onnxruntime: " in call(*words, "-v").stderr
+
+
+def test_tracebacks_of_modular_blocks_are_logged_with_verbose_alone(monkeypatch):
+    blocks, heard = logging.getLogger("diffusers.modular_pipelines.modular_pipeline"), []
+    monkeypatch.setattr("zeus_trt.doctor.find_version", lambda name: heard.append(blocks.isEnabledFor(logging.ERROR)))
+    call("doctor")
+    assert set(heard) == {False}
+    heard.clear()
+    call("doctor", "-v")
+    assert set(heard) == {True}
+    assert blocks.isEnabledFor(logging.ERROR)
 
 
 def test_the_diagnosis_fits_a_narrow_terminal(monkeypatch):

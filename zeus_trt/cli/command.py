@@ -141,22 +141,29 @@ def hold_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _set_up_libraries(ctx: click.Context) -> Iterator[None]:
-    """Has libraries draw no bars where nobody sees them, and log with -v."""
+    """Has libraries draw no bars where nobody sees them, and log with -v.
+
+    Without it the blocks of modular pipelines are silent: each logs the traceback of an error that passes through it.
+    """
     silent = ctx.meta.get(QUIET) or not sys.stderr.isatty()
     variables = {"TQDM_DISABLE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"} if silent else {}
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     root, handler = logging.getLogger(), logging.StreamHandler()
-    level = root.level
+    blocks = logging.getLogger("diffusers.modular_pipelines")
+    levels = root.level, blocks.level
     if ctx.meta.get(VERBOSE):
         handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
         root.addHandler(handler)
         root.setLevel(logging.INFO)
+    else:
+        blocks.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
         root.removeHandler(handler)
-        root.setLevel(level)
+        root.setLevel(levels[0])
+        blocks.setLevel(levels[1])
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
 
