@@ -34,6 +34,7 @@ def bundle(cached_bundle, tmp_path_factory):
     return folder
 
 
+@pytest.mark.extra
 def test_one_command_line_compares_ratios_and_solvers(bundle):
     done = call(
         "compare", bundle, *LABELS, "--ratios", "0,2,3", "--solvers", "default,dpmpp-2m", "--num-images", 2,
@@ -47,6 +48,7 @@ def test_one_command_line_compares_ratios_and_solvers(bundle):
     assert [row["nfe"] for row in rows][:3] == [12, 8, 7]
 
 
+@pytest.mark.extra
 def test_it_runs_and_is_inspected(bundle, tmp_path):
     done = call("run", bundle, *LABELS, "--ratio", 2, *COMMON, "--num-images", 2, "--json", "-o", tmp_path / "a.png")
     assert done.exit_code == 0, done.output
@@ -57,6 +59,7 @@ def test_it_runs_and_is_inspected(bundle, tmp_path):
     assert "runs here" in done.stdout
 
 
+@pytest.mark.extra
 def test_calibration_finds_a_plan_that_runs_and_a_gate_measures_it(bundle, tmp_path):
     counts, plan = ("--num-trajectories", 2, "--num-validation", 1, "--num-held-out", 1), tmp_path / "plan.json"
     done = call("calibrate", bundle, *LABELS, "--budget", 8, *counts, *COMMON, "-o", plan)
@@ -67,6 +70,7 @@ def test_calibration_finds_a_plan_that_runs_and_a_gate_measures_it(bundle, tmp_p
     assert done.exit_code == 0, done.output
 
 
+@pytest.mark.extra
 def test_a_server_makes_pictures(bundle):
     service = ServedModel(str(bundle), inputs=("label=[2,3]",)).open_service()
     try:
@@ -80,6 +84,7 @@ def test_a_server_makes_pictures(bundle):
         service.close()
 
 
+@pytest.mark.extra
 @pytest.mark.parametrize(
     "words",
     [
@@ -105,6 +110,7 @@ def test_what_needs_a_graph_says_so_in_one_sentence(bundle, tmp_path, words):
     assert sorted(bundle.rglob("*")) == before
 
 
+@pytest.mark.extra
 def test_other_backends_and_precisions_are_refused(bundle, tmp_path):
     done = call("run", bundle, *LABELS, "--backend", "onnxruntime", "-o", tmp_path / "a.png")
     assert done.exit_code == 1
