@@ -67,7 +67,7 @@ def test_a_pipeline_of_pipelines_is_refused_before_it_runs(renamed):
 
 def test_a_loop_without_a_network_is_refused(renamed):
     renamed.painter = renamed.guide = renamed.critic = None
-    with pytest.raises(ZeusError, match="got a Renamed with scheduler; expected a diffusers pipeline with a scheduler and a denoiser"):
+    with pytest.raises(ZeusError, match="got a Renamed with scheduler; expected a diffusers pipeline with"):
         capture(renamed, Settings({"batch": 2}, {"batch": 3}))
     with pytest.raises(ZeusError, match="whose solver steps on the output of none of its components"):
         choose_denoiser(renamed, lambda _: None)
