@@ -16,8 +16,7 @@ from zeus_trt.runtime.report import Report
 def combine(pipeline: Any, blocks: Mapping[str, AbstractContextManager[Any]]) -> Iterator[Any]:
     """A pipeline like the given one that calls accelerated parts; the given one is not touched.
 
-    What is assigned to it stays with it. After a run its ``report`` is that of the parts that ran, in their order; a
-    part that ran twice is reported as it ran last.
+    What is assigned to it stays with it. After a run its ``report`` is that of all runs of its parts, in their order.
 
     Args:
         pipeline: A diffusers pipeline that has the parts as attributes.
@@ -26,13 +25,16 @@ def combine(pipeline: Any, blocks: Mapping[str, AbstractContextManager[Any]]) ->
     own_call: Any = type(pipeline).__call__
     with ExitStack() as opened:
         twins = {name: opened.enter_context(block) for name, block in blocks.items()}
+        ran: list[Report] = []
+        for twin in twins.values():
+            counted = subclass(type(twin), __call__=_collect(type(twin).__call__, ran))
+            object.__setattr__(twin, "__class__", counted)  # not as the pipeline's own assignments
 
         @functools.wraps(own_call)
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            for one in (self, *twins.values()):
-                vars(one).pop("report", None)
+            vars(self).pop("report", None)
+            ran.clear()
             result = own_call(self, *args, **kwargs)
-            ran = [twin.report for twin in twins.values() if "report" in vars(twin)]
             if not ran:
                 raise ZeusError(
                     f"pipeline: got a run of {type(pipeline).__name__} without one of its pipelines "
@@ -44,6 +46,18 @@ def combine(pipeline: Any, blocks: Mapping[str, AbstractContextManager[Any]]) ->
         combined: Any = object.__new__(subclass(type(pipeline), __call__=call))
         vars(combined).update({**vars(pipeline), **twins})
         yield combined
+
+
+def _collect(own_call: Any, reports: list[Report]) -> Any:
+    """A twin's call that adds the report of its run to a list."""
+
+    @functools.wraps(own_call)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = own_call(self, *args, **kwargs)
+        reports.append(self.report)
+        return result
+
+    return call
 
 
 def refuse_for_parts(pipeline: Any, parts: Iterable[str], **given: Any) -> None:

@@ -414,8 +414,8 @@ class Combined(diffusers.DiffusionPipeline):
         super().__init__()
         self.prior_pipe, self.decoder_pipe = prior_pipe, decoder_pipe
 
-    def __call__(self, is_short=False):
-        return self.prior_pipe() if is_short else torch.cat([self.prior_pipe(), self.decoder_pipe()])
+    def __call__(self, *names):
+        return torch.cat([getattr(self, name)() for name in names or ("prior_pipe", "decoder_pipe")])
 
 
 def test_each_pipeline_of_a_pipeline_of_pipelines_is_accelerated():
@@ -430,8 +430,10 @@ def test_each_pipeline_of_a_pipeline_of_pipelines_is_accelerated():
         twin()
         assert twin.report.plan == 2 * PLAN.steps
         assert twin.report.speedup_bound == STEPS / PLAN.nfe
-        twin(is_short=True)
+        twin("prior_pipe")
         assert twin.report.plan == PLAN.steps
+        twin("decoder_pipe", "prior_pipe", "decoder_pipe")
+        assert twin.report.nfe == 3 * PLAN.nfe
     assert (pipeline.prior_pipe, pipeline.decoder_pipe) == (prior, decoder)
     assert not hasattr(pipeline, "report")
 
