@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -22,9 +23,11 @@ from zeus_trt.runtime.bundle.manifest import Manifest
 from zeus_trt.runtime.bundle.precision import Precision
 from zeus_trt.runtime.bundle.signing_key import make_key
 from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
-from zeus_trt.runtime.bundle.verification import Verification
 from zeus_trt.runtime.engines.engine import Engine
 from zeus_trt.runtime.engines.foreign import ForeignEngine, open_inner
+
+if TYPE_CHECKING:
+    from zeus_trt.export.foreign_findings import Findings
 
 _MOST = (1 << 31) - 1  # of a size without a limit
 
@@ -71,17 +74,10 @@ class CompiledModel(ForeignModel):
             self._opened[foreign.place] = open_inner(foreign, file, self.device)
         return ForeignEngine(self._opened[foreign.place], foreign, wiring.inputs)(**inputs).cpu()
 
-    def complete(
-        self,
-        manifest: Manifest,
-        wiring: Wiring,
-        parameterization: Parameterization,
-        records: tuple[Verification, ...],
-        folder: Path,
-    ) -> Manifest:
+    def complete(self, manifest: Manifest, found: "Findings", folder: Path) -> Manifest:
         for engine in self._opened.values():
             engine.close()
-        foreign = replace(self.describe(wiring, parameterization), verification=records)
+        foreign = replace(self.describe(found.wiring, found.trial.parameterization), verification=found.records)
         record = self._record(_list_ranges(manifest), f"denoiser{self.path.suffix.lower()}")
         place = folder / FOLDER / record.key
         place.mkdir(parents=True)

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,8 +18,10 @@ from zeus_trt.runtime.bundle.manifest import Graph, Manifest
 from zeus_trt.runtime.bundle.precision import FLOATS, Precision
 from zeus_trt.runtime.bundle.size_rules import SizeRules
 from zeus_trt.runtime.bundle.tensor_spec import DTYPES, TensorSpec
-from zeus_trt.runtime.bundle.verification import Verification
 from zeus_trt.runtime.engines.onnxruntime import OnnxRuntimeEngine
+
+if TYPE_CHECKING:
+    from zeus_trt.export.foreign_findings import Findings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,18 +57,11 @@ class ForeignGraph(ForeignModel):
         with OnnxRuntimeEngine(self.file) as engine:
             return engine(**inputs)
 
-    def complete(
-        self,
-        manifest: Manifest,
-        wiring: Wiring,
-        parameterization: Parameterization,
-        records: tuple[Verification, ...],
-        folder: Path,
-    ) -> Manifest:
+    def complete(self, manifest: Manifest, found: "Findings", folder: Path) -> Manifest:
         assert self.file
-        write_border(self, wiring, parameterization, self.file)
+        write_border(self, found.wiring, found.trial.parameterization, self.file)
         write_metadata(self.file, SizeRules.of(manifest), self.precision)
-        return replace(manifest, graphs=(Graph(self.precision, verification=records),))
+        return replace(manifest, graphs=(Graph(self.precision, verification=found.records),))
 
     @property
     def digest(self) -> str:

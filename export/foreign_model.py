@@ -13,9 +13,9 @@ from zeus_trt.runtime.bundle.manifest import Manifest
 from zeus_trt.runtime.bundle.precision import Precision
 from zeus_trt.runtime.bundle.size_rules import SizeRules
 from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
-from zeus_trt.runtime.bundle.verification import Verification
 
 if TYPE_CHECKING:
+    from zeus_trt.export.foreign_findings import Findings
     from zeus_trt.export.foreign_wiring import Wiring
     from zeus_trt.export.parameterization import Parameterization
 
@@ -71,14 +71,7 @@ class ForeignModel:
         """
         raise NotImplementedError
 
-    def complete(
-        self,
-        manifest: Manifest,
-        wiring: "Wiring",
-        parameterization: "Parameterization",
-        records: tuple[Verification, ...],
-        folder: Path,
-    ) -> Manifest:
+    def complete(self, manifest: Manifest, found: "Findings", folder: Path) -> Manifest:
         """Writes it into the bundle; returns the manifest with it, and with how it was verified."""
         raise NotImplementedError
 

@@ -166,7 +166,7 @@ def _write(
     trial = Trial(model.prepare(folder), parameterization, scheduler.timesteps.cpu(), examples)
     found = find_out(trial, wiring, sizes, say)
     manifest = _describe(model, found, weights)
-    manifest = found.trial.model.complete(manifest, found.wiring, found.trial.parameterization, found.records, folder)
+    manifest = found.trial.model.complete(manifest, found, folder)
     write_solvers(scheduler, asked.steps, folder)
     _sample(found, folder, manifest)
     return manifest

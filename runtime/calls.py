@@ -1,12 +1,13 @@
 """The calls of one trajectory: the one place that guides, counts, times and checks them."""
 
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from zeus_trt.errors import ZeusError
+from zeus_trt.runtime.batch_size import RowCalls
 from zeus_trt.runtime.denoiser import Denoiser, EnginePair
 from zeus_trt.runtime.finite_guard import FiniteGuard
 from zeus_trt.runtime.guidance import ClassifierFreeGuidance
@@ -113,9 +114,8 @@ class ModelCall:
         guidance: Maps the denoiser to a guided one, such as ``ClassifierFreeGuidance``; none by default.
         interval: Evaluations that are guided; all by default.
         on_call: Called after every full step.
-        by_row: The names of the conditioning that has a row per row of the batch.
-        takes: Whether the engine takes a call of so many rows. Then a step that only some rows need is a call of
-            these, and what is passed to the stepper for others is zero. By default every call has all rows.
+        some_rows: Which calls may have some rows alone. Then a step that only some rows need is a call of these, and
+            what is passed to the stepper for others is zero. By default every call has all rows.
     """
 
     def __init__(
@@ -128,11 +128,10 @@ class ModelCall:
         guidance: Callable[[Denoiser], Denoiser] | None = None,
         interval: range | None = None,
         on_call: Callable[[], None] | None = None,
-        by_row: Collection[str] = (),
-        takes: Callable[[int], bool] | None = None,
+        some_rows: RowCalls | None = None,
     ):
         self._engine, self._stepper, self._on_call = engine, stepper, on_call
-        self._by_row, self._takes = {latents_name, "timestep", *by_row}, takes
+        self._some_rows = some_rows
         self._conditioning, self._latents_name = dict(conditioning or {}), latents_name
         self._guidance = guidance
         self._guided = guidance(self._call_engine) if guidance else None
@@ -178,23 +177,25 @@ class ModelCall:
 
     def _choose_rows(self, count: int) -> list[int] | None:
         """The rows that the stepper reads the output of, where a call may have these alone; else None."""
-        rows = getattr(self._stepper, "rows", None) if self._takes else None
+        rows = getattr(self._stepper, "rows", None) if self._some_rows else None
         guidance = self._guidance if self._is_inside else None
         is_known = guidance is None or isinstance(guidance, ClassifierFreeGuidance)
         if rows is None or len(rows) == count or not is_known:
             return None
         branches = 2 if isinstance(guidance, ClassifierFreeGuidance) and not guidance.sequential else 1
-        return rows if self._takes and self._takes(branches * len(rows)) else None
+        return rows if self._some_rows and self._some_rows.takes(branches * len(rows)) else None
 
     def _gather(self, latents: torch.Tensor, timestep: torch.Tensor, rows: list[int] | None) -> dict[str, torch.Tensor]:
         inputs = {self._latents_name: latents, "timestep": timestep, **self._conditioning}
-        if rows is None:
+        if rows is None or self._some_rows is None:
             return inputs
-        return {name: value[rows] if name in self._by_row else value for name, value in inputs.items()}
+        return {name: value[rows] if name in self._some_rows.by_row else value for name, value in inputs.items()}
 
     def _select_guidance(self, rows: list[int] | None) -> ClassifierFreeGuidance:
         assert isinstance(self._guidance, ClassifierFreeGuidance)
-        return self._guidance if rows is None else self._guidance.select(rows, self._by_row)
+        if rows is None or self._some_rows is None:
+            return self._guidance
+        return self._guidance.select(rows, self._some_rows.by_row)
 
     def _take(self, output: torch.Tensor, latents: torch.Tensor, rows: list[int] | None) -> torch.Tensor:
         _check_output(output, latents if rows is None else latents[: len(rows)])

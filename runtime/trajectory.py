@@ -1,14 +1,13 @@
 """One run of the loop, with its own state."""
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 
 from zeus_trt.errors import ZeusError
-from zeus_trt.runtime.batch_size import takes_batch
+from zeus_trt.runtime.batch_size import RowCalls
 from zeus_trt.runtime.bundle.manifest import Manifest
 from zeus_trt.runtime.bundle.size_rules import SizeRules
 from zeus_trt.runtime.bundle.tensor_spec import TensorSpec
@@ -68,8 +67,7 @@ class Trajectory:
         self.reason = reason
         self.request, self._manifest, self._solver = request, manifest, solver
         engines = (engine.full, engine.quantized) if isinstance(engine, EnginePair) else (engine,)
-        prepares = any(getattr(one, "prepares_shapes", False) for one in engines)
-        self._takes = None if prepares else partial(self._takes_batch, engines)
+        self._some_rows = RowCalls(engines, manifest)
         guard = SizeRules.of(manifest).guard
         self._engine: Denoiser | EnginePair
         if isinstance(engine, EnginePair):
@@ -180,11 +178,8 @@ class Trajectory:
             self._engine, stepper, self.conditioning, self._manifest.latents.name,
             guidance=self._guidance,
             interval=self.request.guidance.steps(len(self.request.plan)), on_call=self._on_call,
-            by_row=self._by_row, takes=self._takes,
+            some_rows=self._some_rows,
         )  # fmt: skip
-
-    def _takes_batch(self, engines: Sequence[Denoiser], size: int) -> bool:
-        return all(takes_batch(engine, self._manifest, size) for engine in engines)
 
     def _check_noise(self) -> torch.Tensor:
         request, manifest = self.request, self._manifest

@@ -214,7 +214,7 @@ def _find_partings(letters: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def _list_past(full: np.ndarray, order: int) -> np.ndarray:
-    """(plans, N, order): the last full steps before each step, newest first; -1 where there is none."""
+    """(plans, N, order): the last full steps before each step. The newest is first; -1 fills what is missing."""
     count, steps = full.shape
     newest = np.maximum.accumulate(np.where(full, np.arange(steps), -1), axis=1)
     before = np.concatenate([np.full((count, 1), -1), newest], axis=1)  # of step i at i; of -1, which is nothing, at 0

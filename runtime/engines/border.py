@@ -1,5 +1,7 @@
 """What is computed before and after an engine that others compiled, on its device."""
 
+from functools import lru_cache
+
 import torch
 
 from zeus_trt.runtime.bundle.border import DISCRETE, EDM, FLOW, Border
@@ -35,10 +37,16 @@ def find_sigma(border: Border, timestep: torch.Tensor) -> torch.Tensor:
         return (4 * time).exp()
     if border.schedule == FLOW:
         return time / border.num_train
-    logs = torch.tensor(border.sigmas, dtype=torch.float64, device=time.device).log()
+    logs = _list_logs(border.sigmas, time.device)
     time = time.clamp(0, len(logs) - 1)
     low = time.floor().clamp(max=len(logs) - 2).long()
     return torch.lerp(logs[low], logs[low + 1], time - low).exp()
+
+
+@lru_cache(maxsize=4)
+def _list_logs(sigmas: tuple[float, ...], device: torch.device) -> torch.Tensor:
+    """The logarithms of a table of sigmas, once on a device instead of at every call."""
+    return torch.tensor(sigmas, dtype=torch.float64, device=device).log()
 
 
 def _spread(border: Border, timestep: torch.Tensor) -> torch.Tensor:

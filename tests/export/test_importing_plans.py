@@ -11,7 +11,9 @@ from tensorrt_double import double as double
 
 from zeus_trt.errors import ZeusError
 from zeus_trt.export import foreign_plan
+from zeus_trt.export.foreign_findings import Findings
 from zeus_trt.export.foreign_plan import read_plan
+from zeus_trt.export.foreign_trial import Trial
 from zeus_trt.export.foreign_wiring import wire
 from zeus_trt.export.parameterization import Parameterization
 from zeus_trt.runtime.bundle.border import DISCRETE, FLOW
@@ -62,7 +64,8 @@ def test_it_is_computed_with_its_border_and_written_with_its_record(double, plan
     symbols = tuple(replace(spec, observed=(1, 2)) for spec in wiring.symbols if spec.name == "batch")
     manifest = Manifest("net", "denoiser", "ImportedEngine", {}, model.digest, "flow_prediction", wiring.inputs,
                         output_spec, symbols, None, (), {})  # fmt: skip
-    manifest = model.complete(manifest, wiring, flow, (), tmp_path)
+    found = Findings(Trial(model, flow, times, {}), wiring, {}, ())
+    manifest = model.complete(manifest, found, tmp_path)
     [record] = tmp_path.glob("engines/*/engine.json")
     assert (record.parent / "denoiser.plan").read_bytes() == b"plan"
     assert manifest.foreign.output.name == "model_output"

@@ -106,7 +106,7 @@ def build_dit():
 
 
 def run_dit(pipeline, *, batch, seed=0):
-    return pipeline(class_labels=[seed + row for row in range(batch)], num_inference_steps=3)
+    return pipeline(class_labels=[seed + row for row in range(batch)], num_inference_steps=3, output_type="np")
 
 
 def build_auraflow():
